@@ -1,0 +1,5 @@
+"""``python -m cofrnet``: the command line."""
+
+from cofrnet.cli import main
+
+main()

@@ -1,0 +1,34 @@
+"""The mathematics of ladders: values, sensitivities, convergents and continuants. Needs torch alone."""
+
+from cofrnet.core.euler import EulerLadder, euler_form, fraction, polynomial_ladders
+from cofrnet.core.ladder import (
+    backend,
+    clamped,
+    continuant_sensitivities,
+    continuants,
+    convergents,
+    ladder,
+    sensitivities,
+    tails,
+)
+from cofrnet.core.poles import DEFAULT_EPSILON, Pole, curvature, reciprocal, slope
+
+__all__ = [
+    "DEFAULT_EPSILON",
+    "EulerLadder",
+    "Pole",
+    "backend",
+    "clamped",
+    "continuant_sensitivities",
+    "continuants",
+    "convergents",
+    "curvature",
+    "euler_form",
+    "fraction",
+    "ladder",
+    "polynomial_ladders",
+    "reciprocal",
+    "sensitivities",
+    "slope",
+    "tails",
+]
