@@ -18,7 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -272,16 +274,28 @@ def _without(shape: torch.Size, axis: int) -> list[int]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
+def _is_short(a: Tensor, axis: int) -> bool:
+    """Whether so little lies behind the rung axis that copying it to the front beats strips that short."""
+    return axis > 0 and math.prod(a.shape[axis + 1 :]) < _FEW
+
+
 def _strips(a: Tensor, axis: int) -> NDArray[Any]:
-    """Memory of `a` as (outer, d+1, inner); where inner is short, the rung axis is copied to the front instead."""
-    outer, rungs = math.prod(a.shape[:axis]), a.shape[axis]
-    strips = a.detach().contiguous().numpy().reshape(outer, rungs, math.prod(a.shape[axis + 1 :]))
-    if outer > 1 and strips.shape[2] < _FEW:
-        return np.ascontiguousarray(strips.swapaxes(0, 1)).reshape(1, rungs, -1)
-    return strips
+    """Memory of `a` as (outer, d+1, inner)."""
+    array = a.detach().contiguous().numpy()
+    if _is_short(a, axis):
+        array, axis = np.ascontiguousarray(np.moveaxis(array, axis, 0)), 0
+    outer = math.prod(array.shape[:axis])
+    return array.reshape(outer, array.shape[axis], -1)
 
 
-_FEW = 8  # inner elements below which copying the rung axis to the front beats strips that short
+@cache
+def _kernels() -> ModuleType:
+    from cofrnet.core import kernels
+
+    return kernels
+
+
+_FEW = 8
 
 _library: Any = torch.library.Library("cofrnet", "DEF")  # type: ignore[no-untyped-call]
 _library.define("ladder(Tensor a, int axis, float epsilon, bool smooth) -> Tensor")
@@ -295,13 +309,11 @@ def _ladder_plain(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
 
 @torch.library.impl(_library, "ladder", "CPU")
 def _ladder_cpu(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
-    if not _HAS_NUMBA:
+    if not _HAS_NUMBA or a.numel() == 0:
         return _ladder_plain(a, axis, epsilon, smooth)
-    from cofrnet.core import kernels
-
     strips = _strips(a, axis)
     f = torch.empty(_without(a.shape, axis), dtype=a.dtype)
-    kernels.value(strips, f.numpy().reshape(strips.shape[0], -1), epsilon, FAR[a.dtype], smooth)
+    _kernels().value(strips, f.numpy().reshape(strips.shape[0], -1), epsilon, FAR[a.dtype], smooth)
     return f
 
 
@@ -312,20 +324,15 @@ def _products_plain(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: boo
 
 @torch.library.impl(_library, "sensitivity_products", "CPU")
 def _products_cpu(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
-    if not _HAS_NUMBA:
+    if not _HAS_NUMBA or a.numel() == 0:
         return _products_plain(g, a, axis, epsilon, smooth)
-    from cofrnet.core import kernels
-
     strips = _strips(a, axis)
     factors = g.detach().contiguous().numpy().reshape(strips.shape[0], -1)
     out = torch.empty(a.shape, dtype=a.dtype)
-    written = out.numpy().reshape(math.prod(a.shape[:axis]), a.shape[axis], -1) if a.numel() else strips
-    if written.shape == strips.shape:
-        kernels.sensitivity_products(factors, strips, written, epsilon, FAR[a.dtype], smooth)
-    else:  # the rung axis was copied to the front
-        front = np.empty_like(strips)
-        kernels.sensitivity_products(factors, strips, front, epsilon, FAR[a.dtype], smooth)
-        written[...] = front.reshape(written.shape[1], written.shape[0], written.shape[2]).swapaxes(0, 1)
+    products = np.empty_like(strips) if _is_short(a, axis) else out.numpy().reshape(strips.shape)
+    _kernels().sensitivity_products(factors, strips, products, epsilon, FAR[a.dtype], smooth)
+    if _is_short(a, axis):
+        out.numpy()[...] = np.moveaxis(products.reshape(a.shape[axis], *_without(a.shape, axis)), 0, axis)
     return out
 
 

@@ -187,7 +187,9 @@ class CoFrNet(nn.Module):
         self.full = FullLadders(spec.full_width, len(depths), depths, **options) if depths else None
         self.dropout = nn.Dropout(spec.dropout)
         self.head = nn.Parameter(torch.empty(spec.n_outputs, spec.total_ladders, device=device, dtype=dtype))
-        self.linear = nn.Linear(p, spec.n_outputs, device=device, dtype=dtype) if spec.linear else None
+        self.linear = None
+        if spec.linear:  # without torch's own initial values, which would draw from its global generator
+            self.linear = nn.utils.skip_init(nn.Linear, p, spec.n_outputs, device=device or "cpu", dtype=dtype)
         self._reset_head(generator)
 
     def _reset_head(self, generator: torch.Generator | None) -> None:

@@ -1,0 +1,1 @@
+"""Measurements of cofrnet beside the alternatives, in one run: `python -m benchmarks`, or `make bench`."""

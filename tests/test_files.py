@@ -1,0 +1,32 @@
+import os
+
+import pytest
+
+from cofrnet.files import write_atomically
+
+
+def test_writes_and_replaces(tmp_path):
+    path = write_atomically(tmp_path / "a" / "b.txt", b"one")
+    assert path.read_bytes() == b"one"
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = write_atomically(tmp_path / "b.txt", b"old")
+
+    def full_disk(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["b.txt"]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path):
+    ordinary = tmp_path / "ordinary"
+    ordinary.write_bytes(b"")
+    assert write_atomically(tmp_path / "ours", b"").stat().st_mode == ordinary.stat().st_mode
