@@ -72,6 +72,7 @@ def demo(
     import torch
     from torch.nn.functional import cross_entropy
 
+    from cofrnet.core import prepare
     from cofrnet.datasets import waveform, waveform_posterior
     from cofrnet.files import write_atomically
     from cofrnet.nn import CoFrNet, CoFrNetSpec
@@ -86,6 +87,8 @@ def demo(
     generator = torch.Generator().manual_seed(seed)
     model = CoFrNet(spec, generator=generator)
     console = Console()
+    with Console(stderr=True).status("preparing (some ten seconds, once on a machine)"):
+        prepare()
     started = time.perf_counter()
     columns = (
         TextColumn("fitting"),

@@ -8,6 +8,7 @@ from cofrnet.core.ladder import (
     continuants,
     convergents,
     ladder,
+    prepare,
     sensitivities,
     tails,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "fraction",
     "ladder",
     "polynomial_ladders",
+    "prepare",
     "reciprocal",
     "sensitivities",
     "slope",

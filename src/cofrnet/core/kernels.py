@@ -17,11 +17,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 import torch
 from numba import prange
 from numpy.typing import NDArray
 
-__all__ = ["sensitivity_products", "value"]
+__all__ = ["prepare", "sensitivity_products", "value"]
 
 STRIP = 512
 PARALLEL_FROM = 65_536  # elements of `a` below which starting a second thread costs more than it saves
@@ -213,3 +214,11 @@ def sensitivity_products(g: _Array, a: _Array, out: _Array, epsilon: float, far:
     _team.run(
         _products_serial, _products_parallel, a.size, _strip_count(a), g, a, out, *_scalars(a, epsilon, far), smooth
     )
+
+
+def prepare() -> None:
+    """Compile the float32 kernels, or load them from the disk cache, so that no later call has to."""
+    a, f, one = np.ones((1, 2, 1), dtype=np.float32), np.ones((1, 1), dtype=np.float32), np.float32(1)
+    for run_value, run_products in ((_value_serial, _products_serial), (_value_parallel, _products_parallel)):
+        run_value(1, a, f, one, one, True)
+        run_products(1, f, a, np.empty_like(a), one, one, True)

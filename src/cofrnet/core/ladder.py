@@ -37,6 +37,7 @@ __all__ = [
     "continuants",
     "convergents",
     "ladder",
+    "prepare",
     "sensitivities",
     "tails",
 ]
@@ -181,6 +182,12 @@ def backend(name: Backend) -> Iterator[None]:
         yield
     finally:
         _backend = before
+
+
+def prepare() -> None:
+    """Compile the fused kernels now. The first use on a machine takes some ten seconds, later ones load from disk."""
+    if _HAS_NUMBA:
+        _kernels().prepare()
 
 
 # ---------------------------------------------------------------------------------------------- reference
