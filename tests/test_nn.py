@@ -66,6 +66,7 @@ def test_a_rung_that_is_not_there_is_no_parameter():
         {"pole": "clamp", "learn_epsilon": True},
         {"ladders_per_feature": 3, "linear": False, "depth": 0},
         {"n_outputs": 3, "n_ladders": 2, "depths": (5, 1)},
+        {"n_members": 3, "subsets": ((0, 1),), "learn_epsilon": True},
     ],
 )
 def test_parameter_count_of_the_spec(variant, more):
@@ -99,7 +100,10 @@ def test_stacked_ladders_read_features_through_their_curves():
     x = torch.randn(9, 3, generator=seeded(), dtype=torch.float64)
     curves = model.curves(x)
     full = model.full(torch.cat([x, curves], dim=1))
-    expected = model.linear(x) + torch.cat([curves, full], dim=1) @ model.head.T
+    with torch.no_grad():
+        model.linear.normal_(generator=seeded(1))
+        model.intercept.normal_(generator=seeded(2))
+    expected = x @ model.linear.T + model.intercept + torch.cat([curves, full], dim=1) @ model.head.T
     torch.testing.assert_close(model(x), expected)
 
 
@@ -255,3 +259,35 @@ def test_learned_epsilon_is_trained():
 def test_print_shows_what_there_is():
     text = str(CoFrNet(n_features=4, variant="DL", n_ladders=3, pole="clamp"))
     assert "(full): FullLadders(4, 3 ladders, depth=2..4, pole='clamp', epsilon=0.1)" in text
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("more", [{}, {"subsets": ((0, 1), (2,)), "learn_epsilon": True, "n_outputs": 3}])
+def test_the_model_is_the_mean_of_its_members(variant, more):
+    model = CoFrNet(
+        n_features=4,
+        variant=variant,
+        n_members=3,
+        ladders_per_feature=2,
+        dtype=torch.float64,
+        generator=seeded(),
+        **more,
+    )
+    x = torch.randn(6, 4, generator=seeded(1), dtype=torch.float64)
+    members = [model.member(i) for i in range(3)]
+    scores = torch.stack([member(x) for member in members], dim=1)
+    torch.testing.assert_close(model.member_scores(x), scores, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(model(x), scores.mean(1), rtol=1e-13, atol=1e-13)
+    assert scores.std(1).min() > 0, "members start from values of their own"
+    assert sum(p.numel() for member in members for p in member.parameters() if p.ndim) == sum(
+        p.numel() for p in model.parameters() if p.ndim
+    )
+
+
+def test_banks_with_members():
+    x = torch.randn(7, 3, generator=seeded())
+    bank = FullLadders(3, 5, [0, 1, 2, 3, 4], members=2, generator=seeded())
+    assert bank(x).shape == (7, 2, 5)
+    assert bank.partial_denominators(x).shape == (5, 7, 2, 5)
+    assert bank.rungs()[0].shape == (2, 5, 5, 3)
+    torch.testing.assert_close(core.ladder(bank.partial_denominators(x)), bank(x))

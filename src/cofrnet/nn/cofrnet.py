@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from cofrnet.core.poles import resolve_pole
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, SubsetLadders, check_subset
@@ -47,6 +46,8 @@ class CoFrNetSpec:
         Share of ladder values dropped at random in training.
     linear : bool
         Whether the score has a linear path U x + c beside the ladders.
+    n_members : int
+        Independent copies of everything above, side by side; the score is their mean.
 
     Paper: Figure 2 for F, D and DL. S is ours.
     """
@@ -64,9 +65,10 @@ class CoFrNetSpec:
     learn_epsilon: bool = False
     dropout: float = 0.0
     linear: bool = True
+    n_members: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("n_features", "n_outputs", "n_ladders", "ladders_per_feature"):
+        for name in ("n_features", "n_outputs", "n_ladders", "ladders_per_feature", "n_members"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {name}={getattr(self, name)}.")
         if self.variant not in get_args(Variant):
@@ -110,7 +112,7 @@ class CoFrNetSpec:
 
     @property
     def total_ladders(self) -> int:
-        """All ladders, in the order of the head: curves, subsets, full."""
+        """Ladders of one member, in the order of the head: curves, subsets, full."""
         return self.n_curves + len(self.subsets) + len(self.full_depths)
 
     @property
@@ -125,7 +127,8 @@ class CoFrNetSpec:
         rungs += sum((depth + 1) * (self.full_width + 1) for depth in self.full_depths)
         banks = (self.n_curves > 0) + (len(self.subsets) > 0) + (len(self.full_depths) > 0)
         linear = self.n_outputs * (self.n_features + 1) if self.linear else 0
-        return rungs + self.n_outputs * self.total_ladders + linear + banks * self.learn_epsilon
+        own = rungs + self.n_outputs * self.total_ladders + linear
+        return self.n_members * own + banks * self.learn_epsilon
 
     def to_dict(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
@@ -148,7 +151,9 @@ class CoFrNet(nn.Module):
 
         score(x) = U x + c + H·[curves(x), subsets(x), full(x)]
 
-    with the head H of shape (q, L). In "S" the full ladders read [x, curves(x)] instead of x.
+    with the head H of shape (q, L). In "S" the full ladders read [x, curves(x)] instead of x. With several members,
+    every parameter has a member axis in front and the score is the mean of the members' scores: a linear combination of
+    CoFrNets is a CoFrNet.
 
     Parameters
     ----------
@@ -173,23 +178,24 @@ class CoFrNet(nn.Module):
         if spec is not None and spec_fields:
             raise TypeError(f"give a spec or its fields, not both; got spec and {sorted(spec_fields)}.")
         self.spec = spec = spec or CoFrNetSpec(**spec_fields)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         options: dict[str, Any] = {
+            "members": spec.n_members,
             "pole": spec.pole,
             "epsilon": spec.epsilon,
             "learn_epsilon": spec.learn_epsilon,
             "generator": generator,
-            "device": device,
-            "dtype": dtype,
+            **factory,
         }
-        p, depths = spec.n_features, spec.full_depths
+        p, q, depths = spec.n_features, spec.n_outputs, spec.full_depths
         self.curves = DiagonalLadders(p, spec.depth, spec.ladders_per_feature, **options) if spec.n_curves else None
         self.subsets = SubsetLadders(p, spec.subsets, spec.depth, **options) if spec.subsets else None
         self.full = FullLadders(spec.full_width, len(depths), depths, **options) if depths else None
         self.dropout = nn.Dropout(spec.dropout)
-        self.head = nn.Parameter(torch.empty(spec.n_outputs, spec.total_ladders, device=device, dtype=dtype))
-        self.linear = None
-        if spec.linear:  # without torch's own initial values, which would draw from its global generator
-            self.linear = nn.utils.skip_init(nn.Linear, p, spec.n_outputs, device=device or "cpu", dtype=dtype)
+        lead = (spec.n_members,) if spec.n_members > 1 else ()
+        self.head = nn.Parameter(torch.empty(*lead, q, spec.total_ladders, **factory))
+        self.linear = nn.Parameter(torch.empty(*lead, q, p, **factory)) if spec.linear else None
+        self.intercept = nn.Parameter(torch.empty(*lead, q, **factory)) if spec.linear else None
         self._reset_head(generator)
 
     def _reset_head(self, generator: torch.Generator | None) -> None:
@@ -198,9 +204,9 @@ class CoFrNet(nn.Module):
             where = generator.device if generator is not None else None
             head = torch.empty(self.head.shape, device=where).normal_(generator=generator)
             self.head.copy_(head / math.sqrt(self.spec.total_ladders))
-            if self.linear is not None:
-                self.linear.weight.zero_()
-                self.linear.bias.zero_()
+            for parameter in (self.linear, self.intercept):
+                if parameter is not None:
+                    parameter.zero_()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all initial values anew."""
@@ -209,29 +215,55 @@ class CoFrNet(nn.Module):
                 bank.reset_parameters(generator)
         self._reset_head(generator)
 
-    def ladder_values(self, x: Tensor) -> Tensor:
-        """Values of all ladders, in the order of the head. Shapes: x (..., p); returns (..., L)."""
+    def _values(self, x: Tensor) -> Tensor:
+        """Values of all ladders, feature-first. Shapes: x (n, p); returns (members, L, n)."""
         parts = []
         reads = x
         if self.curves is not None:
-            curves = self.curves(x)
+            curves = self.curves.values(x)
             parts.append(curves)
             if self.spec.variant == "S":
-                reads = _joined([x, curves])
+                features = x.T.expand(len(curves), -1, -1)
+                reads = torch.cat([features, curves], dim=1).transpose(1, 2)  # (members, n, p + p m)
         if self.subsets is not None:
-            parts.append(self.subsets(x))
+            parts.append(self.subsets.values(x))
         if self.full is not None:
-            parts.append(self.full(reads))
-        return _joined(parts)
+            parts.append(self.full.values(reads))
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+
+    def _rows(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.spec.n_features:
+            raise ValueError(
+                f"x must have {self.spec.n_features} features on its last axis; got shape {tuple(x.shape)}. "
+                "Pass the columns the model was made for."
+            )
+        return x.reshape(-1, self.spec.n_features)
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Scores of each member. Shapes: x (..., p); returns (..., members, q)."""
+        rows = self._rows(x)
+        m, q = self.spec.n_members, self.spec.n_outputs
+        head: Tensor = self.head.view(m, q, -1)
+        values: Tensor = self.dropout(self._values(rows))
+        if self.linear is None or self.intercept is None:
+            scores = head @ values  # (members, q, n)
+        else:
+            straight = torch.addmm(self.intercept.reshape(-1, 1), self.linear.reshape(-1, rows.shape[1]), rows.T)
+            scores = torch.baddbmm(straight.view(m, q, -1), head, values)  # (members, q, n)
+        return scores.permute(2, 0, 1).reshape(*x.shape[:-1], m, q)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores. Shapes: x (..., p); returns (..., q)."""
-        score = functional.linear(self.dropout(self.ladder_values(x)), self.head)
-        return score if self.linear is None else score + self.linear(x)
+        return self.member_scores(x).mean(-2)
 
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    """Parts side by side on the last axis, kept feature-first in memory as the banks make and read them."""
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat([part.movedim(-1, 0) for part in parts]).movedim(0, -1)
+    def member(self, index: int) -> CoFrNet:
+        """A CoFrNet that is one of the members, with parameters of its own."""
+        if not 0 <= index < self.spec.n_members:
+            raise ValueError(f"index must be from 0 to {self.spec.n_members - 1}; got index={index}.")
+        one = CoFrNet(replace(self.spec, n_members=1), device=self.head.device, dtype=self.head.dtype)
+        if self.spec.n_members == 1:
+            one.load_state_dict(self.state_dict())
+        else:
+            state = self.state_dict()
+            one.load_state_dict({name: value[index] if value.ndim else value for name, value in state.items()})
+        return one

@@ -4,6 +4,9 @@ A bank holds L ladders. What sets one kind of bank apart from another is only wh
 how a_k = w_k·x + b_k is computed; the ladders themselves are evaluated by `cofrnet.core.ladder` for all of them.
 Inside, tensors are feature-first, (L, n) in memory, so that one matrix product makes all rungs of all ladders; the
 shapes seen from outside are torch's usual (..., n_features) -> (..., L).
+
+A bank may hold several *members*: independent copies with initial values of their own, evaluated side by side. Then
+parameters have a member axis in front, and values are (..., members, L).
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ class Ladders(nn.Module):
         How many features each ladder reads.
     fan : tuple of int
         Trailing shape of the weights of one rung, () for a single feature or (largest size,).
+    members : int
+        Independent copies of the ladders.
     pole, epsilon
         Pole handling, see `cofrnet.core.ladder`.
     learn_epsilon : bool
@@ -45,8 +50,8 @@ class Ladders(nn.Module):
     Attributes
     ----------
     weight, bias : Parameter
-        (d+1, L, *fan) and (d+1, L) where all ladders have the same depth and size, else flat; `rungs` returns them
-        in the full shape either way.
+        (d+1, L, *fan) and (d+1, L) where all ladders have the same depth and size, else flat, with a member axis in
+        front where there are several; `rungs` returns them in the full shape either way.
     """
 
     _rung_at: Tensor | None
@@ -59,6 +64,7 @@ class Ladders(nn.Module):
         sizes: Sequence[int],
         fan: tuple[int, ...],
         *,
+        members: int = 1,
         pole: str = "smooth",
         epsilon: float | None = None,
         learn_epsilon: bool = False,
@@ -71,7 +77,10 @@ class Ladders(nn.Module):
             raise ValueError(f"n_features must be at least 1; got n_features={n_features}. Pass the width of X.")
         if not depths or min(depths) < 0:
             raise ValueError(f"depths must name at least one ladder, each 0 or more; got {list(depths)}.")
+        if members < 1:
+            raise ValueError(f"members must be at least 1; got members={members}.")
         self.n_features = n_features
+        self.members = members
         self.depths = tuple(depths)
         self.pole, value = resolve_pole(pole, epsilon)
         self._epsilon = float(value)
@@ -87,17 +96,18 @@ class Ladders(nn.Module):
                 has_weight = has_weight & (torch.arange(fan[0]) < torch.tensor(sizes)[:, None])
         self.register_buffer("_rung_at", _places(has_rung, device), persistent=False)
         self.register_buffer("_weight_at", _places(has_weight, device), persistent=False)
-        n_weights = self._shape if has_weight is None else (int(has_weight.sum()),)
-        n_biases = self._shape[:2] if has_rung is None else (int(has_rung.sum()),)
-        self.weight = nn.Parameter(torch.empty(n_weights, **factory))
-        self.bias = nn.Parameter(torch.empty(n_biases, **factory))
+        weights = self._shape if has_weight is None else (int(has_weight.sum()),)
+        biases = self._shape[:2] if has_rung is None else (int(has_rung.sum()),)
+        lead = (members,) if members > 1 else ()
+        self.weight = nn.Parameter(torch.empty(*lead, *weights, **factory))
+        self.bias = nn.Parameter(torch.empty(*lead, *biases, **factory))
         self.log_epsilon = nn.Parameter(torch.empty((), **factory)) if learn_epsilon else None
         self._fan_in = torch.tensor(sizes, dtype=torch.float32)
         self.reset_parameters(generator)
 
     @property
     def n_ladders(self) -> int:
-        """Ladders in the bank, L."""
+        """Ladders of one member, L."""
         return len(self.depths)
 
     @property
@@ -117,41 +127,58 @@ class Ladders(nn.Module):
         spread, low, high = (x * (self._epsilon if self.pole == "smooth" else 1.0) for x in (spread, low, high))
         scale = (spread / self._fan_in.sqrt()).reshape(1, -1, *(1 for _ in self._shape[2:])).expand(self._shape)
         where = generator.device if generator is not None else None
-        bias = torch.empty(self._shape[:2], device=where).uniform_(low, high, generator=generator)
-        bias[0] = 0
         with torch.no_grad():
-            weight = torch.empty(self._shape, device=where).normal_(generator=generator).cpu() * scale
-            self.weight.copy_(_packed(weight, self._weight_at))
-            self.bias.copy_(_packed(bias.cpu(), self._rung_at))
+            for weight, bias in zip(_per_member(self.weight, self), _per_member(self.bias, self), strict=True):
+                draw = torch.empty(self._shape[:2], device=where).uniform_(low, high, generator=generator)
+                draw[0] = 0
+                bias.copy_(_packed(draw.cpu(), self._rung_at))
+                draw = torch.empty(self._shape, device=where).normal_(generator=generator)
+                weight.copy_(_packed(draw.cpu() * scale, self._weight_at))
             if self.log_epsilon is not None:
                 self.log_epsilon.fill_(math.log(self._epsilon))
 
     def rungs(self) -> tuple[Tensor, Tensor]:
-        """Weights (d+1, L, *fan) and biases (d+1, L) of all rungs; 0 and +inf where a ladder has no such rung."""
-        weight = _unpacked(self.weight, self._weight_at, self._shape, 0.0)
-        bias = _unpacked(self.bias, self._rung_at, self._shape[:2], math.inf)
-        return weight, bias
+        """Weights ([members,] d+1, L, *fan) and biases ([members,] d+1, L); 0 and +inf where there is no such rung."""
+        weight, bias = self._rungs()
+        return (weight, bias) if self.members > 1 else (weight[0], bias[0])
+
+    def _rungs(self) -> tuple[Tensor, Tensor]:
+        weight = _unpacked(self.weight.view(self.members, -1), self._weight_at, self._shape, 0.0)
+        bias = _unpacked(self.bias.view(self.members, -1), self._rung_at, self._shape[:2], math.inf)
+        return weight, bias  # (members, d+1, L, *fan), (members, d+1, L)
 
     def partial_denominators(self, x: Tensor) -> Tensor:
-        """a_k = w_k·x + b_k for every row, rung and ladder. Shapes: x (n, p); returns (d+1, n, L)."""
+        """a_k = w_k·x + b_k for every row, rung and ladder. Shapes: x (n, p); returns (d+1, n, [members,] L)."""
+        a = self._partial_denominators(x).permute(1, 3, 0, 2)  # (d+1, n, members, L)
+        return a if self.members > 1 else a.squeeze(2)
+
+    def _partial_denominators(self, x: Tensor) -> Tensor:
+        """The same, as it lies in memory. Shapes: x (n, p), or (members, n, p); returns (members, d+1, L, n)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        """Values of the ladders. Shapes: x (..., p); returns (..., L)."""
+        """Values of the ladders. Shapes: x (..., p); returns (..., [members,] L)."""
         if x.shape[-1] != self.n_features:
             raise ValueError(
                 f"x must have {self.n_features} features on its last axis; got shape {tuple(x.shape)}. "
                 "Pass the columns the bank was made for."
             )
-        a = self.partial_denominators(x.reshape(-1, self.n_features))  # (d+1, n, L)
-        return ladder(a, self.pole, self.epsilon).reshape(*x.shape[:-1], self.n_ladders)
+        values = self.values(x.reshape(-1, self.n_features)).permute(2, 0, 1)  # (n, members, L)
+        return values.reshape(*x.shape[:-1], *([self.members] if self.members > 1 else []), self.n_ladders)
+
+    def values(self, x: Tensor) -> Tensor:
+        """Values as they lie in memory. Shapes: x (n, p); returns (members, L, n)."""
+        a = self._partial_denominators(x).transpose(0, 1)  # (d+1, members, L, n)
+        return ladder(a, self.pole, self.epsilon)
 
     def extra_repr(self) -> str:
         """What `print(bank)` shows."""
         low, high = min(self.depths), max(self.depths)
         depth = str(low) if low == high else f"{low}..{high}"
         epsilon = f"{self._epsilon:g}, learned" if self.log_epsilon is not None else f"{self._epsilon:g}"
-        return f"{self.n_features}, {self.n_ladders} ladders, depth={depth}, pole={self.pole!r}, epsilon={epsilon}"
+        members = f"{self.members} members of " if self.members > 1 else ""
+        what = f"{self.n_features}, {members}{self.n_ladders} ladders"
+        return f"{what}, depth={depth}, pole={self.pole!r}, epsilon={epsilon}"
 
 
 class FullLadders(Ladders):
@@ -174,10 +201,13 @@ class FullLadders(Ladders):
         depths = _one_each(depth, n_ladders, "n_ladders")
         super().__init__(n_features, depths, [n_features] * n_ladders, (n_features,), **options)
 
-    def partial_denominators(self, x: Tensor) -> Tensor:  # noqa: D102
-        weight, bias = self.rungs()
-        a = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, self.n_features), x.T)  # ((d+1)L, n)
-        return a.view(*self._shape[:2], -1).transpose(1, 2)  # (d+1, n, L)
+    def _partial_denominators(self, x: Tensor) -> Tensor:
+        weight, bias = self._rungs()
+        if x.ndim == 2:  # all members read the same features: one product for all
+            a = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, self.n_features), x.T)  # (members (d+1) L, n)
+        else:
+            a = torch.baddbmm(bias.flatten(1).unsqueeze(-1), weight.flatten(1, 2), x.transpose(1, 2))
+        return a.view(self.members, *self._shape[:2], -1)  # (members, d+1, L, n)
 
 
 class DiagonalLadders(Ladders):
@@ -209,11 +239,11 @@ class DiagonalLadders(Ladders):
         super().__init__(n_features, _one_each(depth, n_ladders, "ladders"), [1] * n_ladders, (), **options)
         self.ladders_per_feature = ladders_per_feature
 
-    def partial_denominators(self, x: Tensor) -> Tensor:  # noqa: D102
-        shape = (self._shape[0], self.n_features, self.ladders_per_feature, 1)
-        weight, bias = (part.view(shape) for part in self.rungs())
-        a = torch.addcmul(bias, weight, x.T.unsqueeze(1))  # (d+1, p, m, n)
-        return a.flatten(1, 2).transpose(1, 2)  # (d+1, n, L)
+    def _partial_denominators(self, x: Tensor) -> Tensor:
+        shape = (self.members, self._shape[0], self.n_features, self.ladders_per_feature, 1)
+        weight, bias = (part.view(shape) for part in self._rungs())
+        a = torch.addcmul(bias, weight, x.T.unsqueeze(1))  # (members, d+1, p, m, n)
+        return a.flatten(2, 3)  # (members, d+1, L, n)
 
 
 class SubsetLadders(Ladders):
@@ -246,10 +276,10 @@ class SubsetLadders(Ladders):
         reads = torch.tensor([[*subset, *[subset[0]] * (largest - len(subset))] for subset in self.subsets])  # (L, s)
         self.register_buffer("_reads", reads.to(self.weight.device), persistent=False)
 
-    def partial_denominators(self, x: Tensor) -> Tensor:  # noqa: D102
-        weight, bias = self.rungs()
-        a = torch.baddbmm(bias.T.unsqueeze(-1), weight.transpose(0, 1), x.T[self._reads])  # (L, d+1, n)
-        return a.permute(1, 2, 0)  # (d+1, n, L)
+    def _partial_denominators(self, x: Tensor) -> Tensor:
+        weight, bias = self._rungs()
+        a = weight.transpose(1, 2) @ x.T[self._reads]  # (members, L, d+1, s) @ (L, s, n)
+        return a.transpose(1, 2) + bias.unsqueeze(-1)  # (members, d+1, L, n)
 
 
 def check_subset(subset: Sequence[int], n_features: int) -> None:
@@ -274,12 +304,16 @@ def _places(exists: Tensor | None, device: torch.device | str | None) -> Tensor 
     return None if exists is None else exists.flatten().nonzero().flatten().to(device)
 
 
+def _per_member(parameter: Tensor, bank: Ladders) -> Tensor:
+    return parameter if bank.members > 1 else parameter.unsqueeze(0)
+
+
 def _packed(full: Tensor, places: Tensor | None) -> Tensor:
     return full if places is None else full.flatten()[places.to(full.device)]
 
 
 def _unpacked(packed: Tensor, places: Tensor | None, shape: tuple[int, ...], absent: float) -> Tensor:
-    if places is None:
-        return packed
-    full = packed.new_full((math.prod(shape),), absent)
-    return full.index_copy(0, places, packed).view(shape)
+    """Shapes: packed (members, count); returns (members, *shape)."""
+    if places is not None:
+        packed = packed.new_full((len(packed), math.prod(shape)), absent).index_copy(1, places, packed)
+    return packed.view(-1, *shape)
