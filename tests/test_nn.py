@@ -64,9 +64,11 @@ def test_a_rung_that_is_not_there_is_no_parameter():
         {},
         {"subsets": ((0, 1), (2, 3, 4), (1,))},
         {"pole": "clamp", "learn_epsilon": True},
-        {"ladders_per_feature": 3, "linear": False, "depth": 0},
+        {"ladders_per_feature": 3, "linear": False, "depth": 1},
         {"n_outputs": 3, "n_ladders": 2, "depths": (5, 1)},
         {"n_members": 3, "subsets": ((0, 1),), "learn_epsilon": True},
+        {"curved": (1, 4), "ladders_per_feature": 2, "n_members": 2},
+        {"curved": ()},
     ],
 )
 def test_parameter_count_of_the_spec(variant, more):
@@ -282,6 +284,19 @@ def test_the_model_is_the_mean_of_its_members(variant, more):
     assert sum(p.numel() for member in members for p in member.parameters() if p.ndim) == sum(
         p.numel() for p in model.parameters() if p.ndim
     )
+
+
+@pytest.mark.parametrize("variant", ["D", "DL", "S"])
+def test_features_without_curves_are_read_as_they_are(variant):
+    model = CoFrNet(n_features=3, variant=variant, curved=(1,), dtype=torch.float64, generator=seeded())
+    x = torch.randn(6, 3, generator=seeded(1), dtype=torch.float64)
+    assert model.curves.n_features == 1
+    moved = x.clone()
+    moved[:, 1] += 1
+    assert not torch.allclose(model(moved), model(x))
+    flat = CoFrNet(n_features=3, variant=variant, curved=(), generator=seeded())
+    assert flat(x.float()).shape == (6, 1)
+    assert flat.curves is None
 
 
 def test_banks_with_members():

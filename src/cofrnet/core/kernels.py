@@ -21,18 +21,23 @@ import numpy as np
 import torch
 from numba import prange
 from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["prepare", "sensitivity_products", "value"]
+from cofrnet.core.poles import FAR
+
+__all__ = ["feature_gradients", "feature_values", "prepare", "sensitivity_products", "value"]
 
 STRIP = 512
-PARALLEL_FROM = 65_536  # elements of `a` below which starting a second thread costs more than it saves
+PARALLEL_FROM = 262_144  # elements of `a` below which starting a second thread costs more than it saves
+
+_NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 _Array = NDArray[Any]
-_Function = TypeVar("_Function", bound=Callable[..., None])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _jit(function: _Function, parallel: bool = False) -> _Function:
-    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+def _jit(function: _Function, parallel: bool = False, fastmath: frozenset[str] = frozenset({"contract"})) -> _Function:
+    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
     compiled: Any
     try:
         compiled = numba.njit(function, cache=True, **options)
@@ -45,54 +50,60 @@ def _jit_parallel(function: _Function) -> _Function:
     return _jit(function, parallel=True)
 
 
-# One rung of a strip: t <- a + r(t), and with it the slope s = r'(t) for the backward pass.
+def _jit_sum(function: _Function) -> _Function:
+    """For sums over a strip: lanes may be added in another order, always the same one."""
+    return _jit(function, fastmath=frozenset({"contract", "reassoc", "nsz"}))
+
+
+# One rung of a strip: t <- (w x + b) + r(t), and with it the slope s = r'(t) for the backward pass. Where the partial
+# denominators are there already, they are x, with w = 1 and b = 0.
 
 
 @_jit
-def _smooth_rung(t: _Array, a: _Array, epsilon: Any, far: Any) -> None:
+def _smooth_rung(t: _Array, x: _Array, w: Any, b: Any, epsilon: Any, far: Any) -> None:
     one = epsilon / epsilon
     square = epsilon * epsilon
     for j in range(t.size):
-        x = t[j]
-        near = abs(x) < far
-        t[j] = a[j] + (x if near else one) / (x * x + square if near else x)
+        u = t[j]
+        near = abs(u) < far
+        t[j] = (w * x[j] + b) + (u if near else one) / (u * u + square if near else u)
 
 
 @_jit
-def _clamp_rung(t: _Array, a: _Array, epsilon: Any) -> None:
+def _clamp_rung(t: _Array, x: _Array, w: Any, b: Any, epsilon: Any) -> None:
     one = epsilon / epsilon
     for j in range(t.size):
-        x = t[j]
-        size = abs(x)
+        u = t[j]
+        size = abs(u)
         r = one / (epsilon if size < epsilon else size)
-        t[j] = a[j] + (-r if x < 0 else r)
+        t[j] = (w * x[j] + b) + (-r if u < 0 else r)
 
 
 @_jit
-def _smooth_rung_slope(t: _Array, a: _Array, s: _Array, epsilon: Any, far: Any) -> None:
+def _smooth_rung_slope(t: _Array, x: _Array, w: Any, b: Any, s: _Array, epsilon: Any, far: Any) -> None:
     one = epsilon / epsilon
     square = epsilon * epsilon
     for j in range(t.size):
-        x = t[j]
-        near = abs(x) < far
-        inverse = one / (x * x + square if near else x)
-        r = x * inverse if near else inverse
+        u = t[j]
+        near = abs(u) < far
+        inverse = one / (u * u + square if near else u)
+        r = u * inverse if near else inverse
         q = inverse if near else inverse * inverse
         s[j] = q - (r + r) * r
-        t[j] = a[j] + r
+        t[j] = (w * x[j] + b) + r
 
 
 @_jit
-def _clamp_rung_slope(t: _Array, a: _Array, s: _Array, epsilon: Any) -> None:
+def _clamp_rung_slope(t: _Array, x: _Array, w: Any, b: Any, s: _Array, epsilon: Any) -> None:
     one = epsilon / epsilon
     zero = epsilon - epsilon
     for j in range(t.size):
-        x = t[j]
-        size = abs(x)
+        u = t[j]
+        size = abs(u)
         inside = size < epsilon
         r = one / (epsilon if inside else size)
         s[j] = zero if inside else -(r * r)
-        t[j] = a[j] + (-r if x < 0 else r)
+        t[j] = (w * x[j] + b) + (-r if u < 0 else r)
 
 
 @_jit
@@ -101,67 +112,221 @@ def _multiply(s: _Array, by: _Array) -> None:
         s[j] *= by[j]
 
 
-# All rungs of one strip.
+@_jit
+def _affine(t: _Array, x: _Array, w: Any, b: Any) -> None:
+    for j in range(t.size):
+        t[j] = w * x[j] + b
 
 
 @_jit
-def _value_strip(strip: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def _add_multiple(t: _Array, x: _Array, w: Any) -> None:
+    for j in range(t.size):
+        t[j] += w * x[j]
+
+
+@_jit_sum
+def _sum(s: _Array) -> Any:
+    total = s[0] - s[0]
+    for j in range(s.size):
+        total += s[j]
+    return total
+
+
+@_jit_sum
+def _dot(s: _Array, x: _Array) -> Any:
+    total = s[0] - s[0]
+    for j in range(s.size):
+        total += s[j] * x[j]
+    return total
+
+
+# All rungs of one strip of partial denominators.
+
+
+@_jit
+def _value_strip(strip: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     _, rungs, inner = a.shape
+    one, zero = epsilon / epsilon, epsilon - epsilon
     per_row = (inner + STRIP - 1) // STRIP
     i, lo = strip // per_row, strip % per_row * STRIP
     hi = min(lo + STRIP, inner)
     t = f[i, lo:hi]
     t[:] = a[i, rungs - 1, lo:hi]
-    for k in range(rungs - 2, -1, -1):
+    for k in range(rungs - 2, -1 if first else -2, -1):
+        w = one if k >= 0 else zero  # a rung that is left out is 0
         if smooth:
-            _smooth_rung(t, a[i, k, lo:hi], epsilon, far)
+            _smooth_rung(t, a[i, max(k, 0), lo:hi], w, zero, epsilon, far)
         else:
-            _clamp_rung(t, a[i, k, lo:hi], epsilon)
+            _clamp_rung(t, a[i, max(k, 0), lo:hi], w, zero, epsilon)
 
 
 @_jit
-def _products_strip(strip: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def _products_strip(
+    strip: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool, first: bool
+) -> None:
     _, rungs, inner = a.shape
+    one, zero = epsilon / epsilon, epsilon - epsilon
     per_row = (inner + STRIP - 1) // STRIP
     i, lo = strip // per_row, strip % per_row * STRIP
     hi = min(lo + STRIP, inner)
-    t = out[i, 0, lo:hi]  # holds the tail on the way up, g on the way down
+    t = np.empty(hi - lo, dtype=a.dtype)
     t[:] = a[i, rungs - 1, lo:hi]
-    for k in range(rungs - 1, 0, -1):
+    for k in range(rungs - 1, 0 if first else -1, -1):
+        w = one if k > 0 else zero
         if smooth:
-            _smooth_rung_slope(t, a[i, k - 1, lo:hi], out[i, k, lo:hi], epsilon, far)
+            _smooth_rung_slope(t, a[i, max(k - 1, 0), lo:hi], w, zero, out[i, k, lo:hi], epsilon, far)
         else:
-            _clamp_rung_slope(t, a[i, k - 1, lo:hi], out[i, k, lo:hi], epsilon)
-    t[:] = g[i, lo:hi]
+            _clamp_rung_slope(t, a[i, max(k - 1, 0), lo:hi], w, zero, out[i, k, lo:hi], epsilon)
+    if first:
+        out[i, 0, lo:hi] = g[i, lo:hi]
+    else:
+        _multiply(out[i, 0, lo:hi], g[i, lo:hi])
     for k in range(1, rungs):
         _multiply(out[i, k, lo:hi], out[i, k - 1, lo:hi])
+
+
+# All ladders of one feature, a_k = w_k x_j + b_k, without ever storing `a`.
+# x (p, n), w and b (members, d+1, p, m), f and g (members, p, m, n)
+
+
+@_jit
+def _feature_value(j: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+    members, rungs, _, m = w.shape
+    n = x.shape[1]
+    for lo in range(0, n, STRIP):
+        hi = min(lo + STRIP, n)
+        row = x[j, lo:hi]
+        for i in range(members):
+            for c in range(m):
+                t = f[i, j, c, lo:hi]
+                _affine(t, row, w[i, rungs - 1, j, c], b[i, rungs - 1, j, c])
+                for k in range(rungs - 2, -1, -1):
+                    if smooth:
+                        _smooth_rung(t, row, w[i, k, j, c], b[i, k, j, c], epsilon, far)
+                    else:
+                        _clamp_rung(t, row, w[i, k, j, c], b[i, k, j, c], epsilon)
+
+
+@_jit
+def _feature_gradients(
+    j: int,
+    g: _Array,
+    x: _Array,
+    w: _Array,
+    b: _Array,
+    by_x: _Array,
+    by_w: _Array,
+    by_b: _Array,
+    epsilon: Any,
+    far: Any,
+    smooth: bool,
+) -> None:
+    members, rungs, _, m = w.shape
+    n = x.shape[1]
+    scratch = np.empty((rungs, min(n, STRIP)), dtype=x.dtype)
+    for lo in range(0, n, STRIP):
+        hi = min(lo + STRIP, n)
+        row = x[j, lo:hi]
+        for i in range(members):
+            for c in range(m):
+                t = scratch[0, : hi - lo]
+                _affine(t, row, w[i, rungs - 1, j, c], b[i, rungs - 1, j, c])
+                for k in range(rungs - 1, 0, -1):
+                    s = scratch[k, : hi - lo]
+                    if smooth:
+                        _smooth_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon, far)
+                    else:
+                        _clamp_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon)
+                t[:] = g[i, j, c, lo:hi]
+                for k in range(rungs):
+                    s = scratch[k, : hi - lo]
+                    if k > 0:
+                        _multiply(s, scratch[k - 1, : hi - lo])
+                    by_b[i, k, j, c] += _sum(s)
+                    by_w[i, k, j, c] += _dot(s, row)
+                    if by_x.size > 0:
+                        _add_multiple(by_x[j, lo:hi], s, w[i, k, j, c])
 
 
 # All strips, in turn or side by side. (Two functions each: numba's cache does not tell the two ways apart.)
 
 
 @_jit
-def _value_serial(strips: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def _value_serial(strips: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     for strip in range(strips):
-        _value_strip(strip, a, f, epsilon, far, smooth)
+        _value_strip(strip, a, f, epsilon, far, smooth, first)
 
 
 @_jit_parallel
-def _value_parallel(strips: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def _value_parallel(strips: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     for strip in prange(strips):
-        _value_strip(strip, a, f, epsilon, far, smooth)
+        _value_strip(strip, a, f, epsilon, far, smooth, first)
 
 
 @_jit
-def _products_serial(strips: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def _products_serial(
+    strips: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool, first: bool
+) -> None:
     for strip in range(strips):
-        _products_strip(strip, g, a, out, epsilon, far, smooth)
+        _products_strip(strip, g, a, out, epsilon, far, smooth, first)
 
 
 @_jit_parallel
-def _products_parallel(strips: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def _products_parallel(
+    strips: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool, first: bool
+) -> None:
     for strip in prange(strips):
-        _products_strip(strip, g, a, out, epsilon, far, smooth)
+        _products_strip(strip, g, a, out, epsilon, far, smooth, first)
+
+
+@_jit
+def _features_serial(p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+    for j in range(p):
+        _feature_value(j, x, w, b, f, epsilon, far, smooth)
+
+
+@_jit_parallel
+def _features_parallel(
+    p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool
+) -> None:
+    for j in prange(p):
+        _feature_value(j, x, w, b, f, epsilon, far, smooth)
+
+
+@_jit
+def _gradients_serial(
+    p: int,
+    g: _Array,
+    x: _Array,
+    w: _Array,
+    b: _Array,
+    by_x: _Array,
+    by_w: _Array,
+    by_b: _Array,
+    epsilon: Any,
+    far: Any,
+    smooth: bool,
+) -> None:
+    for j in range(p):
+        _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
+
+
+@_jit_parallel
+def _gradients_parallel(
+    p: int,
+    g: _Array,
+    x: _Array,
+    w: _Array,
+    b: _Array,
+    by_x: _Array,
+    by_w: _Array,
+    by_b: _Array,
+    epsilon: Any,
+    far: Any,
+    smooth: bool,
+) -> None:
+    for j in prange(p):
+        _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
 
 
 class _Team:
@@ -195,30 +360,81 @@ class _Team:
 _team = _Team()
 
 
-def _strip_count(a: _Array) -> int:
-    outer, _, inner = a.shape
-    return int(outer * ((inner + STRIP - 1) // STRIP))
+def _arrays(*tensors: Tensor) -> list[_Array]:
+    return [t.detach().contiguous().numpy() for t in tensors]
 
 
-def _scalars(a: _Array, epsilon: float, far: float) -> tuple[Any, Any]:
-    return a.dtype.type(epsilon), a.dtype.type(far)
+def _scalars(t: Tensor, epsilon: float) -> tuple[Any, Any]:
+    kind = _NUMPY[t.dtype]
+    return kind(epsilon), kind(FAR[t.dtype])
 
 
-def value(a: _Array, f: _Array, epsilon: float, far: float, smooth: bool) -> None:
-    """Write the value of every ladder into `f`. Shapes: a (outer, d+1, inner), f (outer, inner)."""
-    _team.run(_value_serial, _value_parallel, a.size, _strip_count(a), a, f, *_scalars(a, epsilon, far), smooth)
+def _strip_count(a: Tensor) -> int:
+    return a.shape[0] * -(-a.shape[2] // STRIP)
 
 
-def sensitivity_products(g: _Array, a: _Array, out: _Array, epsilon: float, far: float, smooth: bool) -> None:
-    """Write g times the sensitivity df/da_k into `out`. Shapes: g (outer, inner), a and out (outer, d+1, inner)."""
-    _team.run(
-        _products_serial, _products_parallel, a.size, _strip_count(a), g, a, out, *_scalars(a, epsilon, far), smooth
-    )
+# The functions below take and return plain tensors; autograd is the caller's.
+
+
+def value(a: Tensor, epsilon: float, smooth: bool, first: bool = True) -> Tensor:
+    """Value of every ladder. Shapes: a (outer, d+1, inner); returns (outer, inner).
+
+    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
+    """
+    f = torch.empty((a.shape[0], a.shape[2]), dtype=a.dtype)
+    arguments = (_strip_count(a), *_arrays(a, f), *_scalars(a, epsilon), smooth, first)
+    _team.run(_value_serial, _value_parallel, a.numel(), *arguments)
+    return f
+
+
+def sensitivity_products(g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True) -> Tensor:
+    """g times the sensitivities df/da_k. Shapes: g (outer, inner), a (outer, d+1, inner); returns the shape of a.
+
+    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
+    """
+    out = torch.empty(a.shape, dtype=a.dtype)
+    arguments = (_strip_count(a), *_arrays(g, a, out), *_scalars(a, epsilon), smooth, first)
+    _team.run(_products_serial, _products_parallel, a.numel(), *arguments)
+    return out
+
+
+def feature_values(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:
+    """Value of single-feature ladders, a_k = w_k x_j + b_k.
+
+    Shapes: x (p, n), weight and bias (members, d+1, p, m); returns (members, p, m, n).
+    """
+    members, rungs, p, m = weight.shape
+    f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype)
+    arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
+    _team.run(_features_serial, _features_parallel, f.numel() * rungs, *arguments)
+    return f
+
+
+def feature_gradients(
+    g: Tensor, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool, with_x: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of sum(g f) by x, weight and bias; without `with_x` the first is empty.
+
+    Shapes: g (members, p, m, n), the others as in `feature_values`.
+    """
+    by_x = torch.zeros(x.shape if with_x else (len(x), 0), dtype=x.dtype)
+    by_weight, by_bias = (torch.zeros(weight.shape, dtype=x.dtype) for _ in range(2))
+    arrays = _arrays(g, x, weight, bias, by_x, by_weight, by_bias)
+    arguments = (len(x), *arrays, *_scalars(x, epsilon), smooth)
+    _team.run(_gradients_serial, _gradients_parallel, g.numel() * weight.shape[1], *arguments)
+    return by_x, by_weight, by_bias
 
 
 def prepare() -> None:
     """Compile the float32 kernels, or load them from the disk cache, so that no later call has to."""
     a, f, one = np.ones((1, 2, 1), dtype=np.float32), np.ones((1, 1), dtype=np.float32), np.float32(1)
     for run_value, run_products in ((_value_serial, _products_serial), (_value_parallel, _products_parallel)):
-        run_value(1, a, f, one, one, True)
-        run_products(1, f, a, np.empty_like(a), one, one, True)
+        run_value(1, a, f, one, one, True, True)
+        run_products(1, f, a, np.empty_like(a), one, one, True, True)
+    x, w, g = f, np.ones((1, 2, 1, 1), dtype=np.float32), np.ones((1, 1, 1, 1), dtype=np.float32)
+    for run_features, run_gradients in (
+        (_features_serial, _gradients_serial),
+        (_features_parallel, _gradients_parallel),
+    ):
+        run_features(1, x, w, w, g.copy(), one, one, True)
+        run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)

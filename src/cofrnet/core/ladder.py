@@ -23,12 +23,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from cofrnet.core.poles import FAR, Pole, curvature, is_clamped, reciprocal, resolve_pole, slope
+from cofrnet.core.poles import Pole, curvature, is_clamped, reciprocal, resolve_pole, slope
 
 __all__ = [
     "backend",
@@ -36,6 +34,7 @@ __all__ = [
     "continuant_sensitivities",
     "continuants",
     "convergents",
+    "feature_ladders",
     "ladder",
     "prepare",
     "sensitivities",
@@ -76,6 +75,24 @@ def ladder(a: Tensor, pole: str = "smooth", epsilon: float | Tensor | None = Non
         return _value(a, 0, epsilon, kind == "smooth")
     f = _value(a.permute(order), order.index(0), epsilon, kind == "smooth")
     return f.permute(_inverse([axis - 1 for axis in order if axis != 0]))
+
+
+def feature_ladders(
+    x: Tensor, weight: Tensor, bias: Tensor, pole: str = "smooth", epsilon: float | Tensor | None = None
+) -> Tensor:
+    """Value of ladders that read one feature each, a_k = w_k x_j + b_k.
+
+    Equal to `ladder` of these partial denominators. On the CPU, in ordinary eager code, they are never stored: memory
+    is that of the values alone, and the backward pass sums the gradients of weights and biases on the way.
+
+    x : (p, n), features first; weight, bias : (members, d+1, p, m), m ladders for each feature.
+    Returns (members, p, m, n).
+    """
+    kind, epsilon = resolve_pole(pole, epsilon)
+    if not isinstance(epsilon, Tensor) and fused_kernels(x, weight, bias) is not None:
+        apply: Any = _FeatureLadders.apply
+        return apply(x, weight, bias, epsilon, kind == "smooth")  # type: ignore[no-any-return]
+    return _feature_ladders_plain(x, weight, bias, kind, epsilon)
 
 
 def tails(a: Tensor, pole: str = "smooth", epsilon: float | Tensor | None = None) -> Tensor:
@@ -281,18 +298,13 @@ def _without(shape: torch.Size, axis: int) -> list[int]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def _is_short(a: Tensor, axis: int) -> bool:
-    """Whether so little lies behind the rung axis that copying it to the front beats strips that short."""
-    return axis > 0 and math.prod(a.shape[axis + 1 :]) < _FEW
-
-
-def _strips(a: Tensor, axis: int) -> NDArray[Any]:
-    """Memory of `a` as (outer, d+1, inner)."""
-    array = a.detach().contiguous().numpy()
-    if _is_short(a, axis):
-        array, axis = np.ascontiguousarray(np.moveaxis(array, axis, 0)), 0
-    outer = math.prod(array.shape[:axis])
-    return array.reshape(outer, array.shape[axis], -1)
+def _rungs_in_the_middle(a: Tensor, axis: int) -> Tensor:
+    """View of `a` as (outer, d+1, inner); where little lies behind the rung axis, it is copied to the front."""
+    outer, rungs = math.prod(a.shape[:axis]), a.shape[axis]
+    a = a.reshape(outer, rungs, -1)
+    if outer > 1 and a.shape[2] < _FEW:
+        return a.transpose(0, 1).reshape(1, rungs, -1)
+    return a
 
 
 @cache
@@ -318,10 +330,7 @@ def _ladder_plain(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
 def _ladder_cpu(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
     if not _HAS_NUMBA or a.numel() == 0:
         return _ladder_plain(a, axis, epsilon, smooth)
-    strips = _strips(a, axis)
-    f = torch.empty(_without(a.shape, axis), dtype=a.dtype)
-    _kernels().value(strips, f.numpy().reshape(strips.shape[0], -1), epsilon, FAR[a.dtype], smooth)
-    return f
+    return _kernels().value(_rungs_in_the_middle(a, axis), epsilon, smooth).view(_without(a.shape, axis))  # type: ignore[no-any-return]
 
 
 @torch.library.impl(_library, "sensitivity_products", "CompositeExplicitAutograd")
@@ -333,14 +342,11 @@ def _products_plain(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: boo
 def _products_cpu(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
     if not _HAS_NUMBA or a.numel() == 0:
         return _products_plain(g, a, axis, epsilon, smooth)
-    strips = _strips(a, axis)
-    factors = g.detach().contiguous().numpy().reshape(strips.shape[0], -1)
-    out = torch.empty(a.shape, dtype=a.dtype)
-    products = np.empty_like(strips) if _is_short(a, axis) else out.numpy().reshape(strips.shape)
-    _kernels().sensitivity_products(factors, strips, products, epsilon, FAR[a.dtype], smooth)
-    if _is_short(a, axis):
-        out.numpy()[...] = np.moveaxis(products.reshape(a.shape[axis], *_without(a.shape, axis)), 0, axis)
-    return out
+    rungs = _rungs_in_the_middle(a, axis)
+    out: Tensor = _kernels().sensitivity_products(g.reshape(rungs.shape[0], -1), rungs, epsilon, smooth)
+    if rungs.shape[0] != math.prod(a.shape[:axis]):  # the rung axis was moved to the front
+        out = out.view(a.shape[axis], *_without(a.shape, axis)).movedim(0, axis).contiguous()
+    return out.view(a.shape)
 
 
 torch.library.register_fake("cofrnet::ladder", lambda a, axis, epsilon, smooth: a.new_empty(_without(a.shape, axis)))
@@ -425,6 +431,19 @@ def _is_ordinary(a: Tensor) -> bool:
     return type(a) in (Tensor, torch.nn.Parameter) and not _transforms_active() and not _dispatch_modes()
 
 
+def fused_kernels(*tensors: Tensor) -> Any | None:
+    """The module of fused kernels, where it may be called on these tensors as they are; else None.
+
+    They must be ordinary tensors on the CPU, of one dtype (float32 or float64), not empty, in ordinary eager code: not
+    under torch.compile, torch.func or a dispatch mode.
+    """
+    if torch.compiler.is_compiling() or not _use_operator(tensors[0]):
+        return None
+    dtype = tensors[0].dtype
+    fit = all(_is_ordinary(t) and t.dtype == dtype and t.device.type == "cpu" and t.numel() > 0 for t in tensors)
+    return _kernels() if fit else None
+
+
 def _value(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
     if torch.compiler.is_compiling():
         apply: Any = _value_op
@@ -436,3 +455,37 @@ def _value(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
 def _products(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
     apply: Any = _products_op if torch.compiler.is_compiling() else _ProductsFunction.apply
     return apply(g, a, axis, epsilon, smooth)  # type: ignore[no-any-return]
+
+
+def _feature_ladders_plain(x: Tensor, weight: Tensor, bias: Tensor, pole: Pole, epsilon: float | Tensor) -> Tensor:
+    a = torch.addcmul(bias.unsqueeze(-1), weight.unsqueeze(-1), x.unsqueeze(1))  # (members, d+1, p, m, n)
+    return ladder(a.transpose(0, 1), pole, epsilon)
+
+
+class _FeatureLadders(torch.autograd.Function):
+    """Single-feature ladders fused with their partial denominators, for ordinary tensors in ordinary eager code."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:
+        ctx.save_for_backward(x, weight, bias)
+        ctx.rest = (epsilon, smooth)
+        return _kernels().feature_values(x, weight, bias, epsilon, smooth)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, (epsilon, smooth), needs = ctx.saved_tensors, ctx.rest, ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled():  # create_graph=True
+            x, weight, bias = inputs
+            f = _feature_ladders_plain(x, weight, bias, _kind(smooth), epsilon)
+            return *gradients_that_are_needed(f, inputs, needs, g), None, None
+        by_x, by_weight, by_bias = _kernels().feature_gradients(g, *inputs, epsilon, smooth, needs[0])
+        return by_x if needs[0] else None, by_weight, by_bias, None, None
+
+
+def gradients_that_are_needed(
+    f: Tensor, inputs: Sequence[Tensor], needs: Sequence[bool], g: Tensor
+) -> list[Tensor | None]:
+    """Differentiable gradients of sum(g f) by the inputs that need one, None for the others."""
+    wanted = [t for t, need in zip(inputs, needs, strict=True) if need]
+    found = iter(torch.autograd.grad(f, wanted, g, create_graph=True))
+    return [next(found) if need else None for need in needs]

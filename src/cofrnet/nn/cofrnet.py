@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cofrnet.core.poles import resolve_pole
+from cofrnet.nn import fused
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, SubsetLadders, check_subset
 
 __all__ = ["CoFrNet", "CoFrNetSpec", "Variant"]
@@ -30,7 +31,8 @@ class CoFrNetSpec:
     variant : {"F", "D", "DL", "S"}
         "F": `n_ladders` full ladders. "D": `ladders_per_feature` single-feature ladders (curves) for each feature.
         "DL": both, the full ladders of increasing depth, starting at two. "S": curves as in "D", and full ladders
-        that read every feature through its curves, a_k = w_k·[x, curves(x)] + b_k.
+        that read every feature through its curves, a_k = w_k·[x, curves(x)] + b_k; they have no rung 0, because the head
+        and the linear path read [x, curves(x)] already.
     depth : int
         Depth of the curves, and of the full ladders unless `depths` says otherwise.
     n_ladders : int
@@ -38,6 +40,9 @@ class CoFrNetSpec:
     depths : tuple of int, optional
         Depth of each full ladder. By default `depth` for each in "F" and "S", and 2, 3, ... in "DL".
     ladders_per_feature : int
+    curved : tuple of int, optional
+        Features that have curves, by position; by default all. A feature of two values needs none: the linear path and
+        the full ladders read it as it is.
     subsets : tuple of tuples of int
         Feature subsets, by position, that get a ladder of their own (pairs, for interactions), in any variant.
     pole, epsilon, learn_epsilon
@@ -59,6 +64,7 @@ class CoFrNetSpec:
     n_ladders: int = 16
     depths: tuple[int, ...] | None = None
     ladders_per_feature: int = 1
+    curved: tuple[int, ...] | None = None
     subsets: tuple[tuple[int, ...], ...] = ()
     pole: str = "smooth"
     epsilon: float | None = None
@@ -77,6 +83,8 @@ class CoFrNetSpec:
             )
         if self.depth < 0:
             raise ValueError(f"depth must be 0 or more; got depth={self.depth}.")
+        if self.variant == "S" and min(self.depths or (self.depth,)) < 1:
+            raise ValueError(f"depth must be 1 or more for variant='S'; got depth={self.depths or self.depth}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must lie in [0, 1); got dropout={self.dropout}.")
         if self.depths is not None:
@@ -86,6 +94,10 @@ class CoFrNetSpec:
                     f"depths must give each of the n_ladders={self.n_ladders} full ladders a depth of 0 or more; "
                     f"got {self.depths}."
                 )
+        if self.curved is not None:
+            object.__setattr__(self, "curved", tuple(self.curved))
+            if self.curved:
+                check_subset(self.curved, self.n_features)
         object.__setattr__(self, "subsets", tuple(tuple(subset) for subset in self.subsets))
         for subset in self.subsets:
             check_subset(subset, self.n_features)
@@ -94,7 +106,12 @@ class CoFrNetSpec:
     @property
     def n_curves(self) -> int:
         """Single-feature ladders."""
-        return 0 if self.variant == "F" else self.n_features * self.ladders_per_feature
+        return 0 if self.variant == "F" else len(self.curved_features) * self.ladders_per_feature
+
+    @property
+    def curved_features(self) -> tuple[int, ...]:
+        """Features that have curves, unless the variant has none."""
+        return tuple(range(self.n_features)) if self.curved is None else self.curved
 
     @property
     def full_depths(self) -> tuple[int, ...]:
@@ -124,7 +141,7 @@ class CoFrNetSpec:
         """
         rungs = self.n_curves * (self.depth + 1) * 2
         rungs += sum((self.depth + 1) * (len(subset) + 1) for subset in self.subsets)
-        rungs += sum((depth + 1) * (self.full_width + 1) for depth in self.full_depths)
+        rungs += sum((depth + (self.variant != "S")) * (self.full_width + 1) for depth in self.full_depths)
         banks = (self.n_curves > 0) + (len(self.subsets) > 0) + (len(self.full_depths) > 0)
         linear = self.n_outputs * (self.n_features + 1) if self.linear else 0
         own = rungs + self.n_outputs * self.total_ladders + linear
@@ -134,7 +151,8 @@ class CoFrNetSpec:
         """The spec as plain JSON values."""
         values = asdict(self)
         values["subsets"] = [list(subset) for subset in self.subsets]
-        values["depths"] = None if self.depths is None else list(self.depths)
+        for name in ("depths", "curved"):
+            values[name] = None if values[name] is None else list(values[name])
         return values
 
     @classmethod
@@ -144,6 +162,26 @@ class CoFrNetSpec:
         if unknown:
             raise ValueError(f"a CoFrNetSpec must have known fields only; got {sorted(unknown)}. Remove them.")
         return cls(**values)
+
+
+class LadderDropout(nn.Module):
+    """Dropout of ladder values that can draw from a generator of its own instead of torch's global one."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+        self.generator: torch.Generator | None = None
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Values, with a share of them set to 0 in training and the rest scaled up by as much."""
+        if not self.training or self.share == 0:
+            return values
+        kept = torch.empty_like(values).bernoulli_(1 - self.share, generator=self.generator)
+        return values * kept.div_(1 - self.share)
+
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return f"{self.share:g}"
 
 
 class CoFrNet(nn.Module):
@@ -164,6 +202,8 @@ class CoFrNet(nn.Module):
     device, dtype
         As for any torch module.
     """
+
+    _curved: Tensor | None
 
     def __init__(
         self,
@@ -188,10 +228,16 @@ class CoFrNet(nn.Module):
             **factory,
         }
         p, q, depths = spec.n_features, spec.n_outputs, spec.full_depths
-        self.curves = DiagonalLadders(p, spec.depth, spec.ladders_per_feature, **options) if spec.n_curves else None
+        self.curves = None
+        if spec.n_curves:
+            curved = spec.curved_features
+            self.curves = DiagonalLadders(len(curved), spec.depth, spec.ladders_per_feature, **options)
+            reads = None if len(curved) == p else torch.tensor(curved, device=device)
+            self.register_buffer("_curved", reads, persistent=False)
         self.subsets = SubsetLadders(p, spec.subsets, spec.depth, **options) if spec.subsets else None
-        self.full = FullLadders(spec.full_width, len(depths), depths, **options) if depths else None
-        self.dropout = nn.Dropout(spec.dropout)
+        first = spec.variant != "S"
+        self.full = FullLadders(spec.full_width, len(depths), depths, first, **options) if depths else None
+        self.dropout = LadderDropout(spec.dropout)
         lead = (spec.n_members,) if spec.n_members > 1 else ()
         self.head = nn.Parameter(torch.empty(*lead, q, spec.total_ladders, **factory))
         self.linear = nn.Parameter(torch.empty(*lead, q, p, **factory)) if spec.linear else None
@@ -203,7 +249,7 @@ class CoFrNet(nn.Module):
         with torch.no_grad():
             where = generator.device if generator is not None else None
             head = torch.empty(self.head.shape, device=where).normal_(generator=generator)
-            self.head.copy_(head / math.sqrt(self.spec.total_ladders))
+            self.head.copy_(head / math.sqrt(max(1, self.spec.total_ladders)))
             for parameter in (self.linear, self.intercept):
                 if parameter is not None:
                     parameter.zero_()
@@ -220,7 +266,7 @@ class CoFrNet(nn.Module):
         parts = []
         reads = x
         if self.curves is not None:
-            curves = self.curves.values(x)
+            curves = self.curves.values(x if self._curved is None else x[:, self._curved])
             parts.append(curves)
             if self.spec.variant == "S":
                 features = x.T.expand(len(curves), -1, -1)
@@ -229,7 +275,25 @@ class CoFrNet(nn.Module):
             parts.append(self.subsets.values(x))
         if self.full is not None:
             parts.append(self.full.values(reads))
+        if not parts:
+            return x.new_empty(self.spec.n_members, 0, len(x))
         return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+
+    def rungs_read(self, x: Tensor) -> list[tuple[Tensor, float | Tensor]]:
+        """Partial denominators and epsilon of each bank, on rows x (n, p); each (d+1, n, [members,] L)."""
+        found = []
+        reads = x
+        if self.curves is not None:
+            curved = x if self._curved is None else x[:, self._curved]
+            found.append((self.curves.partial_denominators(curved), self.curves.epsilon))
+            if self.spec.variant == "S":
+                curves = self.curves.values(curved)
+                reads = torch.cat([x.T.expand(len(curves), -1, -1), curves], dim=1).transpose(1, 2)
+        if self.subsets is not None:
+            found.append((self.subsets.partial_denominators(x), self.subsets.epsilon))
+        if self.full is not None:
+            found.append((self.full.partial_denominators(reads), self.full.epsilon))
+        return found
 
     def _rows(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.spec.n_features:
@@ -242,15 +306,20 @@ class CoFrNet(nn.Module):
     def member_scores(self, x: Tensor) -> Tensor:
         """Scores of each member. Shapes: x (..., p); returns (..., members, q)."""
         rows = self._rows(x)
+        scores = fused.member_scores(self, rows)
+        if scores is None:
+            scores = self.member_scores_by_autograd(rows)
+        return scores.permute(2, 0, 1).reshape(*x.shape[:-1], self.spec.n_members, self.spec.n_outputs)
+
+    def member_scores_by_autograd(self, x: Tensor) -> Tensor:
+        """Scores of each member by torch operations alone. Shapes: x (n, p); returns (members, q, n)."""
         m, q = self.spec.n_members, self.spec.n_outputs
         head: Tensor = self.head.view(m, q, -1)
-        values: Tensor = self.dropout(self._values(rows))
+        values: Tensor = self.dropout(self._values(x))
         if self.linear is None or self.intercept is None:
-            scores = head @ values  # (members, q, n)
-        else:
-            straight = torch.addmm(self.intercept.reshape(-1, 1), self.linear.reshape(-1, rows.shape[1]), rows.T)
-            scores = torch.baddbmm(straight.view(m, q, -1), head, values)  # (members, q, n)
-        return scores.permute(2, 0, 1).reshape(*x.shape[:-1], m, q)
+            return head @ values
+        straight = torch.addmm(self.intercept.reshape(-1, 1), self.linear.reshape(-1, x.shape[1]), x.T)
+        return torch.baddbmm(straight.view(m, q, -1), head, values)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores. Shapes: x (..., p); returns (..., q)."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cofrnet.core import ladder
+from cofrnet.core import feature_ladders, ladder
 from cofrnet.core.poles import resolve_pole
 
 __all__ = ["DiagonalLadders", "FullLadders", "Ladders", "SubsetLadders"]
@@ -38,6 +38,8 @@ class Ladders(nn.Module):
         How many features each ladder reads.
     fan : tuple of int
         Trailing shape of the weights of one rung, () for a single feature or (largest size,).
+    first : bool
+        Whether the ladders have a rung 0; without it a_0 = 0, and parameters start at rung 1.
     members : int
         Independent copies of the ladders.
     pole, epsilon
@@ -64,6 +66,7 @@ class Ladders(nn.Module):
         sizes: Sequence[int],
         fan: tuple[int, ...],
         *,
+        first: bool = True,
         members: int = 1,
         pole: str = "smooth",
         epsilon: float | None = None,
@@ -82,15 +85,16 @@ class Ladders(nn.Module):
         self.n_features = n_features
         self.members = members
         self.depths = tuple(depths)
+        self.first = first
         self.pole, value = resolve_pole(pole, epsilon)
         self._epsilon = float(value)
-        self._shape = (max(depths) + 1, len(depths), *fan)
+        self._shape = (max(depths) + first, len(depths), *fan)  # rungs that have parameters
 
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         has_rung: Tensor | None = None  # where the ladders are uneven: which rungs, and which weights of them, exist
         has_weight: Tensor | None = None
         if len(set(depths)) > 1 or len(set(sizes)) > 1:
-            has_rung = torch.arange(self._shape[0])[:, None] <= torch.tensor(self.depths)  # (d+1, L)
+            has_rung = torch.arange(self._shape[0])[:, None] < torch.tensor(self.depths) + first  # (d+1, L)
             has_weight = has_rung.reshape(*has_rung.shape, *(1 for _ in fan)).expand(self._shape)
             if fan:
                 has_weight = has_weight & (torch.arange(fan[0]) < torch.tensor(sizes)[:, None])
@@ -109,6 +113,11 @@ class Ladders(nn.Module):
     def n_ladders(self) -> int:
         """Ladders of one member, L."""
         return len(self.depths)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the ladders differ in depth or in the number of features they read."""
+        return self._rung_at is not None
 
     @property
     def epsilon(self) -> float | Tensor:
@@ -130,7 +139,8 @@ class Ladders(nn.Module):
         with torch.no_grad():
             for weight, bias in zip(_per_member(self.weight, self), _per_member(self.bias, self), strict=True):
                 draw = torch.empty(self._shape[:2], device=where).uniform_(low, high, generator=generator)
-                draw[0] = 0
+                if self.first:
+                    draw[0] = 0
                 bias.copy_(_packed(draw.cpu(), self._rung_at))
                 draw = torch.empty(self._shape, device=where).normal_(generator=generator)
                 weight.copy_(_packed(draw.cpu() * scale, self._weight_at))
@@ -138,8 +148,13 @@ class Ladders(nn.Module):
                 self.log_epsilon.fill_(math.log(self._epsilon))
 
     def rungs(self) -> tuple[Tensor, Tensor]:
-        """Weights ([members,] d+1, L, *fan) and biases ([members,] d+1, L); 0 and +inf where there is no such rung."""
+        """Weights ([members,] d+1, L, *fan) and biases ([members,] d+1, L) of all rungs.
+
+        Weight 0 and bias +inf where a ladder is not as deep, 0 and 0 for a first rung that is left out.
+        """
         weight, bias = self._rungs()
+        if not self.first:
+            weight, bias = (torch.cat([torch.zeros_like(part[:, :1]), part], dim=1) for part in (weight, bias))
         return (weight, bias) if self.members > 1 else (weight[0], bias[0])
 
     def _rungs(self) -> tuple[Tensor, Tensor]:
@@ -193,13 +208,20 @@ class FullLadders(Ladders):
     n_features, n_ladders : int
     depth : int or sequence of int
         One depth for all ladders, or one for each.
+    first : bool
+        Whether the ladders have a first rung. Without it a_0 = 0, for use where something else reads the same inputs
+        linearly; `depth` must then be 1 or more.
     **options
-        pole, epsilon, learn_epsilon, generator, device, dtype, see `Ladders`.
+        members, pole, epsilon, learn_epsilon, generator, device, dtype, see `Ladders`.
     """
 
-    def __init__(self, n_features: int, n_ladders: int, depth: int | Sequence[int] = 2, **options: Any) -> None:
+    def __init__(
+        self, n_features: int, n_ladders: int, depth: int | Sequence[int] = 2, first: bool = True, **options: Any
+    ) -> None:
         depths = _one_each(depth, n_ladders, "n_ladders")
-        super().__init__(n_features, depths, [n_features] * n_ladders, (n_features,), **options)
+        if not first and min(depths, default=1) < 1:
+            raise ValueError(f"depth must be 1 or more for ladders without a first rung; got depth={depth}.")
+        super().__init__(n_features, depths, [n_features] * n_ladders, (n_features,), first=first, **options)
 
     def _partial_denominators(self, x: Tensor) -> Tensor:
         weight, bias = self._rungs()
@@ -207,7 +229,8 @@ class FullLadders(Ladders):
             a = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, self.n_features), x.T)  # (members (d+1) L, n)
         else:
             a = torch.baddbmm(bias.flatten(1).unsqueeze(-1), weight.flatten(1, 2), x.transpose(1, 2))
-        return a.view(self.members, *self._shape[:2], -1)  # (members, d+1, L, n)
+        a = a.view(self.members, *self._shape[:2], -1)
+        return a if self.first else nn.functional.pad(a, (0, 0, 0, 0, 1, 0))  # (members, d+1, L, n)
 
 
 class DiagonalLadders(Ladders):
@@ -244,6 +267,11 @@ class DiagonalLadders(Ladders):
         weight, bias = (part.view(shape) for part in self._rungs())
         a = torch.addcmul(bias, weight, x.T.unsqueeze(1))  # (members, d+1, p, m, n)
         return a.flatten(2, 3)  # (members, d+1, L, n)
+
+    def values(self, x: Tensor) -> Tensor:  # noqa: D102
+        shape = (self.members, self._shape[0], self.n_features, self.ladders_per_feature)
+        weight, bias = (part.view(shape) for part in self._rungs())
+        return feature_ladders(x.T, weight, bias, self.pole, self.epsilon).flatten(1, 2)  # (members, L, n)
 
 
 class SubsetLadders(Ladders):

@@ -1,5 +1,28 @@
-"""Training: the epoch loop."""
+"""Training: the epoch loop, second-order least squares, and the ways to build a model up."""
 
-from cofrnet.training.loop import train
+from cofrnet.training.batches import Rows, Source, Stream
+from cofrnet.training.checkpoints import Checkpoint
+from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
+from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
+from cofrnet.training.progress import ProgressBar
 
-__all__ = ["train"]
+__all__ = [
+    "AbsoluteError",
+    "Callback",
+    "Checkpoint",
+    "Epoch",
+    "FitInterruptedWarning",
+    "Huber",
+    "LogLoss",
+    "LoopOptions",
+    "Loss",
+    "MultinomialLogLoss",
+    "ProgressBar",
+    "Rows",
+    "Source",
+    "SquaredError",
+    "Stream",
+    "Trained",
+    "evaluate",
+    "train",
+]

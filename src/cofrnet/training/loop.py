@@ -1,54 +1,258 @@
-"""The epoch loop: mini-batches, AdamW with a one-cycle learning rate, and clipped gradients."""
+"""The epoch loop: mini-batches, AdamW, one cycle of the learning rate, early stopping with the best weights kept.
+
+It trains any module that has `member_scores(x)`, (n, members, q); members are trained side by side and each keeps its
+own best weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["train"]
+from cofrnet.training.batches import Rows, Source
+from cofrnet.training.checkpoints import Checkpoint
+from cofrnet.training.losses import Loss
+
+__all__ = ["Callback", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
+
+
+class FitInterruptedWarning(UserWarning):
+    """The fit was interrupted (Ctrl-C); the best model so far was kept."""
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """How to train.
+
+    `weight_decay` is that of the whole training, decoupled from the gradient: a weight that gets no gradient shrinks by
+    exp(-weight_decay), whatever the number of steps. `patience` epochs without a better validation loss end it; None runs all of them. With `cycle`, the learning rate goes
+    through one cycle over all epochs, else it stays.
+    """
+
+    max_epochs: int = 60
+    batch_size: int = 512
+    learning_rate: float = 0.02
+    weight_decay: float = 5.0
+    clip_norm: float | None = 1.0
+    patience: int | None = None
+    tolerance: float = 0.0
+    cycle: bool = True
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a callback is told: the epoch's number, its row of the history, how many there may be, and the model."""
+
+    number: int
+    max_epochs: int
+    history: dict[str, float]
+    model: nn.Module
+
+
+class Callback(Protocol):
+    """Called after each epoch; a true answer ends the training."""
+
+    def __call__(self, epoch: Epoch) -> bool | None:
+        """Look at the epoch."""
+        ...
+
+
+@dataclass
+class Trained:
+    """What came of it: a list of numbers an epoch for each name, the best epoch, and how it ended."""
+
+    history: dict[str, list[float]] = field(default_factory=dict)
+    best_epoch: int = 0
+    interrupted: bool = False
+
+
+def one_cycle(progress: float, warm_up: float = 0.3) -> float:
+    """Share of the highest learning rate at `progress` in [0, 1]: up from 1/25 by a cosine, down to nearly 0."""
+    if progress < warm_up:
+        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / warm_up))
+    return 1e-5 + (1 - 1e-5) * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+
+
+def _total_rate(steps: int, cycle: bool) -> float:
+    return sum(one_cycle(step / steps) for step in range(steps)) if cycle else float(steps)
+
+
+def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over rows for each member. Shapes: losses (n, m), weight None or (n,) or (n, m); returns (m,)."""
+    if weight is None:
+        return losses.mean(0)
+    weight = weight if weight.ndim == 2 else weight.unsqueeze(1)
+    return (losses * weight).sum(0) / weight.sum(0).clamp_min(1e-12)
+
+
+@torch.no_grad()
+def evaluate(model: Any, data: Rows, functions: Sequence[Loss], chunk: int = 8192) -> list[Tensor]:
+    """Weighted means over the rows of functions of scores and targets, each (members,), in bounded memory."""
+    totals: list[Any] = [0.0] * len(functions)
+    mass: Any = 0.0
+    for start in range(0, len(data), chunk):
+        part = data.select(torch.arange(start, min(start + chunk, len(data))))
+        scores = model.member_scores(part.x)
+        weight = torch.ones(len(part), 1) if part.weight is None else part.weight.reshape(len(part), -1)
+        for i, function in enumerate(functions):
+            totals[i] = totals[i] + (function(scores, part.y) * weight).sum(0)
+        mass = mass + weight.sum(0)
+    return [total / mass for total in totals]
+
+
+def _clip(model: nn.Module, members: int, limit: float) -> None:
+    """Scale the gradient of each member to a norm of at most `limit`."""
+    if members == 1:
+        nn.utils.clip_grad_norm_(model.parameters(), limit, foreach=True)
+        return
+    gradients = [p.grad for p in model.parameters() if p.grad is not None and p.ndim]
+    norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()  # (members,)
+    scale = (limit / (norms + 1e-6)).clamp_max(1.0)
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *(1 for _ in gradient.shape[1:])))
+
+
+class _Best:
+    """The best weights so far, of each member by its own validation loss."""
+
+    def __init__(self, model: nn.Module, members: int) -> None:
+        self.loss = torch.full((members,), math.inf)
+        self.state = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self.epoch = 0
+
+    def update(self, model: nn.Module, loss: Tensor, epoch: int, tolerance: float) -> bool:
+        better = loss < self.loss - tolerance
+        if not better.any():
+            return False
+        several = len(better) > 1
+        for name, value in model.named_parameters():
+            where: Any = better if several and value.ndim else ...
+            self.state[name][where] = value.detach()[where]
+        self.loss = torch.where(better, loss, self.loss)
+        self.epoch = epoch
+        return True
+
+    def restore(self, model: nn.Module) -> None:
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                value.copy_(self.state[name])
 
 
 def train(
-    model: nn.Module,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    x: Tensor,
-    y: Tensor,
+    model: Any,
+    loss: Loss,
+    data: Source,
     *,
-    epochs: int = 30,
-    batch_size: int = 256,
-    learning_rate: float = 0.02,
-    weight_decay: float = 1.0,
-    clip_norm: float = 1.0,
+    validation: Rows | None = None,
+    options: LoopOptions | None = None,
     generator: torch.Generator | None = None,
-    on_epoch: Callable[[int, float], None] | None = None,
-) -> list[float]:
-    """Mean training loss of each epoch; the model is trained in place and left in evaluation mode.
+    metrics: dict[str, Loss] | None = None,
+    validation_loss: Loss | None = None,
+    clamped_share: Callable[[], float] | None = None,
+    project: Callable[[], None] | None = None,
+    callbacks: Iterable[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+) -> Trained:
+    """What came of training `model` in place; it is left in evaluation mode with its best weights.
 
-    The learning rate climbs to `learning_rate` over the first third and falls to nearly 0 at the end (one cycle);
-    weight decay is decoupled from the gradient (AdamW). `on_epoch` is called with the epoch and its loss.
-
-    x : (n, p), y : (n,) or (n, q).
+    With `validation`, the best weights are those of the lowest validation loss (of `validation_loss`, by default
+    `loss`), each member's own, those at the start included; without, those of the last epoch. `metrics` are further functions like losses, averaged
+    over the validation rows for the history. `project` is called after every step, to keep constraints. Interrupted by
+    Ctrl-C, it keeps the best weights so far and warns.
     """
-    n = len(x)
-    steps_per_epoch = -(-n // batch_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=epochs * steps_per_epoch)
-    history = []
-    model.train()
-    for epoch in range(epochs):
-        total = 0.0
-        for rows in torch.randperm(n, generator=generator).split(batch_size):
-            optimizer.zero_grad()
-            batch_loss = loss(model(x[rows]), y[rows])
-            batch_loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
-            optimizer.step()
-            schedule.step()
-            total += float(batch_loss.detach()) * len(rows)
-        history.append(total / n)
-        if on_epoch is not None:
-            on_epoch(epoch, history[-1])
+    options = options or LoopOptions()
+    generator = generator or torch.Generator().manual_seed(torch.seed())
+    trained = Trained()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    fused = parameters[0].device.type in ("cpu", "cuda")
+    optimizer = torch.optim.AdamW(parameters, lr=options.learning_rate, fused=fused or None)
+    members = _count_members(model)
+    best = _Best(model, members)
+    first, since_best = 0, 0
+    if checkpoint is not None and (saved := checkpoint.load(model, optimizer, generator, best)) is not None:
+        first, since_best, trained.history = saved
+    elif validation is not None:  # the model as it is: training may only improve on it
+        best.update(model.eval(), evaluate(model, validation, [validation_loss or loss])[0], -1, 0.0)
+    steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
+    for group in optimizer.param_groups:  # shares of the total: lr * decay sums to weight_decay over all steps
+        group["weight_decay"] = options.weight_decay / (options.learning_rate * _total_rate(steps, options.cycle))
+    try:
+        for number in range(first, options.max_epochs):
+            row = _one_epoch(model, loss, data, options, optimizer, generator, number, steps, members, project)
+            model.eval()
+            if validation is not None:
+                functions = [validation_loss or loss, *(metrics or {}).values()]
+                values = evaluate(model, validation, functions)
+                for name, value in zip(["validation_loss", *(metrics or {})], values, strict=True):
+                    row[name] = float(value.mean())
+                since_best = 0 if best.update(model, values[0], number, options.tolerance) else since_best + 1
+            if clamped_share is not None:
+                row["clamped"] = clamped_share()
+            for name, number_ in row.items():
+                trained.history.setdefault(name, []).append(number_)
+            if checkpoint is not None and checkpoint.is_due(number):
+                checkpoint.save(model, optimizer, generator, best, number + 1, since_best, trained.history)
+            stop = [callback(Epoch(number, options.max_epochs, row, model)) for callback in callbacks]
+            if any(stop) or (options.patience is not None and since_best >= options.patience):
+                break
+    except KeyboardInterrupt:
+        trained.interrupted = True
+        done = len(trained.history.get("loss", []))
+        warnings.warn(
+            f"the fit was interrupted after {done} of {options.max_epochs} epochs; the best model so far is kept.",
+            FitInterruptedWarning,
+            stacklevel=2,
+        )
+    if validation is not None and math.isfinite(float(best.loss.mean())):
+        best.restore(model)
+        trained.best_epoch = best.epoch  # -1 where the start was never bettered
+    else:
+        trained.best_epoch = max(0, len(trained.history.get("loss", [])) - 1)
     model.eval()
-    return history
+    return trained
+
+
+def _count_members(model: Any) -> int:
+    return int(getattr(getattr(model, "spec", None), "n_members", 1))
+
+
+def _one_epoch(
+    model: Any,
+    loss: Loss,
+    data: Source,
+    options: LoopOptions,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    number: int,
+    steps: int,
+    members: int,
+    project: Callable[[], None] | None,
+) -> dict[str, float]:
+    """One pass over the data; the row of the history that it makes."""
+    model.train()
+    total = torch.zeros(())
+    count = 0
+    step = number * data.n_batches(options.batch_size)
+    rate = options.learning_rate
+    for x, y, weight in data.batches(options.batch_size, generator):
+        rate = options.learning_rate * (one_cycle(min(1.0, step / steps)) if options.cycle else 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad(set_to_none=True)
+        batch_loss = weighted_mean(loss(model.member_scores(x), y), weight)  # (members,)
+        batch_loss.sum().backward()
+        if options.clip_norm is not None:
+            _clip(model, members, options.clip_norm)
+        optimizer.step()
+        if project is not None:
+            project()
+        total += batch_loss.detach().mean()
+        count += 1
+        step += 1
+    return {"loss": float(total) / max(1, count), "learning_rate": rate}

@@ -1,0 +1,5 @@
+"""Estimators that follow scikit-learn."""
+
+from cofrnet.estimators.tabular import CoFrNetClassifier, CoFrNetRegressor
+
+__all__ = ["CoFrNetClassifier", "CoFrNetRegressor"]

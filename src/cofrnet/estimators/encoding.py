@@ -1,0 +1,286 @@
+"""From a table as it comes to the numbers a CoFrNet reads, learned on training rows and kept in the user's terms.
+
+Every column of the table becomes one or more inputs:
+
+    numeric        z(x), a monotone piecewise-linear map learned from the column; where the column had missing values, one
+                   more input that is 1 for them and 0 otherwise (z is then 0)
+    categorical    one input for each frequent level, 1 where the row has it; rare levels share one; missing is a level
+
+Numeric values beyond the training range count as its ends. All of this is data: it can be written to a file, shown
+beside a curve, and turned into code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+__all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEncoder", "as_columns"]
+
+Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
+Floats: TypeAlias = NDArray[np.float64]
+
+MOST_KNOTS = 257
+MISSING = "missing"
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """How a numeric column becomes an input: linear between the knots (knots[i], values[i]).
+
+    `bounded` columns stay at the outermost values beyond the knots; others go on straight.
+    """
+
+    name: str
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+    bounded: bool = True
+    has_missing: bool = False
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs this column becomes."""
+        return [self.name, f"{self.name}={MISSING}"] if self.has_missing else [self.name]
+
+    def scaled(self, x: Floats) -> Floats:
+        """z(x); NaN stays NaN."""
+        if self.bounded:
+            z: Floats = np.interp(x, self.knots, self.values)
+        else:
+            (x0, x1), (z0, z1) = self.knots, self.values
+            z = z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
+        return np.where(np.isnan(x), np.nan, z)
+
+    def encode(self, x: Floats, out: NDArray[np.float32]) -> None:
+        """Write the inputs of the values `x` (n,) into `out` (n, len(inputs))."""
+        missing = np.isnan(x)
+        out[:, 0] = np.where(missing, 0.0, self.scaled(x))
+        if self.has_missing:
+            out[:, 1] = missing
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """How a categorical column becomes inputs: one for each of `levels`, in this order.
+
+    A level that is not among them is counted as `OTHER` where that is one of them, else it is 0 in every input.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs this column becomes."""
+        return [f"{self.name}={level}" for level in self.levels]
+
+    def encode(self, x: Sequence[str | None], out: NDArray[np.float32]) -> None:
+        """Write the inputs of the values `x` (n,) into `out` (n, len(inputs))."""
+        code = {level: i for i, level in enumerate(self.levels)}
+        other = code.get(OTHER, -1)
+        codes = np.array([code.get(MISSING if v is None else v, other) for v in x], dtype=np.int64)
+        out[...] = 0
+        known = codes >= 0
+        out[np.flatnonzero(known), codes[known]] = 1
+
+
+Column: TypeAlias = NumericColumn | CategoricalColumn
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """The columns of a table and how each becomes inputs of the model."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of all inputs."""
+        return [name for column in self.columns for name in column.inputs]
+
+    @property
+    def n_inputs(self) -> int:
+        """Inputs of the model."""
+        return sum(len(column.inputs) for column in self.columns)
+
+    @property
+    def input_column(self) -> list[int]:
+        """Position of the column that each input belongs to."""
+        return [j for j, column in enumerate(self.columns) for _ in column.inputs]
+
+    @property
+    def curved_inputs(self) -> tuple[int, ...]:
+        """Inputs that take more than two values, and so have a curve: the numeric ones."""
+        first = np.cumsum([0, *(len(column.inputs) for column in self.columns)])
+        return tuple(
+            int(first[j]) for j, c in enumerate(self.columns) if isinstance(c, NumericColumn) and len(c.knots) > 2
+        )
+
+    def encode(self, columns: Sequence[Any]) -> NDArray[np.float32]:
+        """Inputs of a table given as the columns of `as_columns`. Returns (n, n_inputs)."""
+        n = len(columns[0]) if columns else 0
+        out = np.empty((n, self.n_inputs), dtype=np.float32)
+        start = 0
+        for column, values in zip(self.columns, columns, strict=True):
+            stop = start + len(column.inputs)
+            if isinstance(column, NumericColumn):
+                column.encode(numbers(values, column.name), out[:, start:stop])
+            else:
+                column.encode(labels(values, column.name), out[:, start:stop])
+            start = stop
+        return out
+
+    @classmethod
+    def learn(
+        cls,
+        columns: Sequence[Any],
+        names: Sequence[str],
+        categorical: Sequence[bool],
+        scaling: Scaling = "quantile",
+        max_categories: int = 64,
+    ) -> TableEncoder:
+        """The encoder of training rows, given as the columns of `as_columns`."""
+        learned: list[Column] = []
+        for values, name, is_categorical in zip(columns, names, categorical, strict=True):
+            if is_categorical:
+                learned.append(_learn_categorical(labels(values, name), name, max_categories))
+            else:
+                learned.append(_learn_numeric(numbers(values, name), name, scaling))
+        return cls(tuple(learned))
+
+
+def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
+    missing = np.isnan(x)
+    has_missing = bool(missing.any())
+    x = x[~missing]
+    if len(x) == 0 or x.min() == x.max():  # constant or all missing: nothing to scale
+        at = float(x[0]) if len(x) else 0.0
+        return NumericColumn(name, (at, at + max(1.0, abs(at))), (0.0, 0.0), has_missing=has_missing)
+    if scaling == "minmax":
+        return NumericColumn(name, (float(x.min()), float(x.max())), (0.0, 1.0), False, has_missing)
+    if scaling == "standard":
+        with np.errstate(over="ignore"):
+            mean, deviation = float(x.mean()), float(x.std())
+        if not (math.isfinite(mean) and math.isfinite(deviation) and deviation > 0):
+            raise ValueError(
+                f"column {name!r} must have a finite mean and spread for scaling='standard'; got values up to "
+                f"{np.abs(x).max():g}. Use scaling='quantile'."
+            )
+        return NumericColumn(name, (mean, mean + deviation), (0.0, 1.0), False, has_missing)
+    return NumericColumn(name, *_quantile_knots(x), True, has_missing)
+
+
+def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Knots of the map to a normal distribution: the value at mid-rank u goes to Phi^-1(u), then mean 0, variance 1."""
+    values, counts = np.unique(x, return_counts=True)
+    before = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    z = ndtri((before + counts / 2) / len(x))
+    mean = float((z * counts).sum() / len(x))
+    deviation = math.sqrt(float((counts * (z - mean) ** 2).sum() / len(x)))
+    z = (z - mean) / deviation
+    if len(values) > MOST_KNOTS:  # evenly spaced in z, so that the tails keep their knots
+        wanted = np.searchsorted(z, np.linspace(z[0], z[-1], MOST_KNOTS))
+        keep = np.unique(np.concatenate([[0], wanted, [len(z) - 1]]).clip(0, len(z) - 1))
+        values, z = values[keep], z[keep]
+    return tuple(values.tolist()), tuple(z.tolist())
+
+
+def _learn_categorical(x: Sequence[str | None], name: str, max_categories: int) -> CategoricalColumn:
+    counts = Counter(MISSING if v is None else v for v in x)
+    enough = 5 if len(x) >= 200 else 1
+    frequent = [level for level, count in counts.most_common(max_categories) if count >= enough]
+    levels = sorted(level for level in frequent if level not in (MISSING, OTHER))
+    if len(frequent) < len(counts) or OTHER in counts:
+        levels.append(OTHER)
+    if MISSING in frequent:
+        levels.append(MISSING)
+    return CategoricalColumn(name, tuple(levels))
+
+
+# ---------------------------------------------------------------------------------------------- reading tables
+
+
+def as_columns(X: Any) -> tuple[list[Any], list[bool]] | None:
+    """The columns of a frame or of an object array, and which are categorical; None for a plain numeric array."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        columns = [frame[:, j] for j in range(frame.shape[1])]
+        return columns, [_is_categorical_series(series) for series in columns]
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
+        arrays = [X[:, j] for j in range(X.shape[1])]
+        return arrays, [any(isinstance(v, str | bool | np.bool_) for v in column) for column in arrays]
+    return None
+
+
+def _is_categorical_series(series: Any) -> bool:
+    dtype = series.dtype
+    if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
+        return False
+    if dtype == nw.Object:  # pandas columns of mixed things: numbers stay numbers
+        return any(isinstance(v, str | bool | np.bool_) for v in series.to_list())
+    return True
+
+
+def numbers(values: Any, name: str) -> Floats:
+    """A numeric column as float64 with NaN for missing; +-inf and what is no number are errors that name the column."""
+    if isinstance(values, nw.Series):
+        if isinstance(values.dtype, nw.Datetime | nw.Date):
+            values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
+        elif isinstance(values.dtype, nw.Duration):
+            values = values.dt.total_seconds().cast(nw.Float64)
+        elif values.dtype.is_numeric():
+            values = values.cast(nw.Float64)
+        values = values.to_numpy()
+    try:
+        x = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        x = np.array([_number(v, name) for v in values], dtype=np.float64)
+    infinite = np.flatnonzero(np.isinf(x))
+    if len(infinite):
+        raise ValueError(
+            f"column {name!r} must hold finite numbers or missing values; got {x[infinite[0]]} in row {infinite[0]}. "
+            "Replace infinity with a number or with NaN."
+        )
+    return x
+
+
+def _number(value: Any, name: str) -> float:
+    if value is None:
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"column {name!r} must hold numbers, as it did in training; got {value!r}. Convert the column, or name it "
+            "in categorical_features."
+        ) from None
+
+
+def labels(values: Any, name: str) -> list[str | None]:
+    """A categorical column as strings with None for missing; anything but strings, numbers and bools is an error."""
+    items = values.to_list() if isinstance(values, nw.Series) else values
+    return [_label(v, name) for v in items]
+
+
+def _label(value: Any, name: str) -> str | None:
+    if isinstance(value, str):
+        return value
+    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    if isinstance(value, bool | np.bool_ | int | float | np.number):
+        return str(value)
+    raise TypeError(
+        f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} of "
+        f"type {type(value).__name__}. Convert the column to strings."
+    )

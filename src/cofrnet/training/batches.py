@@ -1,0 +1,81 @@
+"""Where rows come from: tensors in memory, or any iterable of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+__all__ = ["Batch", "Rows", "Source", "Stream"]
+
+Batch: TypeAlias = tuple[Tensor, Tensor, Tensor | None]  # features, targets, weights
+
+
+class Source(Protocol):
+    """What the epoch loop needs of its data."""
+
+    def n_batches(self, batch_size: int) -> int:
+        """Batches of one epoch."""
+        ...
+
+    def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
+        """The batches of one epoch, shuffled where a generator is given and the source can."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in memory: features (n, p), targets (n, ...), and weights, None or (n,) or (n, members)."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def n_batches(self, batch_size: int) -> int:
+        """Batches of one epoch: none is smaller than half of `batch_size`, unless there is only one."""
+        return max(1, round(len(self) / batch_size))
+
+    def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
+        """All rows once. One gather a whole epoch; the batches are views of it."""
+        x, y, weight = self.x, self.y, self.weight
+        if generator is not None:
+            order = torch.randperm(len(self), generator=generator).to(x.device)
+            x, y, weight = x[order], y[order], None if weight is None else weight[order]
+        parts = self.n_batches(batch_size)
+        weights = [None] * parts if weight is None else weight.tensor_split(parts)
+        yield from zip(x.tensor_split(parts), y.tensor_split(parts), weights, strict=True)
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows on a device."""
+        weight = None if self.weight is None else self.weight.to(device)
+        return Rows(self.x.to(device), self.y.to(device), weight)
+
+    def select(self, index: Tensor) -> Rows:
+        """Some of the rows."""
+        return Rows(self.x[index], self.y[index], None if self.weight is None else self.weight[index])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Batches that someone else makes: an iterable, such as a DataLoader, that can be gone through once an epoch.
+
+    Its items are (x, y) or (x, y, weight). `length` is the number of batches, needed where the iterable has no len().
+    """
+
+    iterable: Iterable[tuple[Tensor, ...]]
+    length: int | None = None
+
+    def n_batches(self, batch_size: int) -> int:
+        """Batches of one epoch; the batch size is the iterable's own."""
+        return len(self.iterable) if self.length is None else self.length  # type: ignore[arg-type]
+
+    def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
+        """The iterable's batches, in its own order."""
+        for x, y, *rest in self.iterable:
+            yield x, y, rest[0] if rest else None

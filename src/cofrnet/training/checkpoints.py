@@ -1,0 +1,97 @@
+"""Checkpoints: everything the epoch loop needs to go on as if it had never stopped, in one safetensors file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from cofrnet.files import write_atomically
+
+__all__ = ["Checkpoint"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file that is written every `every` epochs and resumed from where it exists.
+
+    `fingerprint` names the fit it belongs to (data, spec, options): a file of another fit is refused, not overwritten.
+    The file is replaced atomically; a resumed fit ends with the same weights, to the bit, as one that was not stopped.
+    """
+
+    path: Path
+    every: int = 1
+    fingerprint: str = ""
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether to write after this epoch."""
+        return (epoch + 1) % self.every == 0
+
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        generator: torch.Generator,
+        best: Any,
+        next_epoch: int,
+        since_best: int,
+        history: dict[str, list[float]],
+    ) -> None:
+        """Write the state before `next_epoch`."""
+        tensors = {"generator": generator.get_state(), "best_loss": best.loss}
+        for name, parameter in model.named_parameters():
+            tensors[f"model/{name}"] = parameter.detach()
+            tensors[f"best/{name}"] = best.state[name]
+            for key, value in optimizer.state[parameter].items():
+                tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
+        about = {
+            "fingerprint": self.fingerprint,
+            "next_epoch": next_epoch,
+            "since_best": since_best,
+            "best_epoch": best.epoch,
+            "history": history,
+        }
+        content = save({k: v.contiguous().clone() for k, v in tensors.items()}, {"cofrnet": json.dumps(about)})
+        write_atomically(self.path, content)
+
+    def load(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator, best: Any
+    ) -> tuple[int, int, dict[str, list[float]]] | None:
+        """Put the saved state into the four, and return (next epoch, epochs since the best, history).
+
+        None where there is no file yet.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, framework="pt") as file:  # type: ignore[no-untyped-call]
+                about = json.loads((file.metadata() or {})["cofrnet"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"a checkpoint must be a file that a fit wrote; got {self.path} ({error}). Delete it or name another."
+            ) from error
+        if about["fingerprint"] != self.fingerprint:
+            raise ValueError(
+                f"a checkpoint must belong to the same data and settings; got {self.path}, written by another fit. "
+                "Delete it to start anew, or name another file."
+            )
+        state: dict[int, dict[str, Any]] = {}
+        with torch.no_grad():
+            for index, (name, parameter) in enumerate(model.named_parameters()):
+                parameter.copy_(tensors[f"model/{name}"])
+                best.state[name].copy_(tensors[f"best/{name}"])
+                keys = [
+                    key.split("/")[1] for key in tensors if key.startswith("optimizer/") and key.endswith(f"/{name}")
+                ]
+                state[index] = {key: tensors[f"optimizer/{key}/{name}"] for key in keys}
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        generator.set_state(tensors["generator"])
+        best.loss, best.epoch = tensors["best_loss"], about["best_epoch"]
+        return about["next_epoch"], about["since_best"], about["history"]

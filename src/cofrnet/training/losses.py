@@ -1,0 +1,80 @@
+"""Losses: what a row costs, given its score.
+
+A loss is any function of scores (n, members, q) and targets (n, ...) that returns the cost of every row and member,
+(n, members). Weighting and averaging over rows is the loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["AbsoluteError", "Huber", "LogLoss", "Loss", "MultinomialLogLoss", "SquaredError"]
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class LogLoss:
+    """Binary log-loss: log(1 + e^s) - y s, for scores (..., 1) that are log-odds and y in [0, 1].
+
+    `smoothing` moves y that far towards 1/2, which keeps log-odds of sure rows finite.
+    """
+
+    smoothing: float = 0.0
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Shapes: scores (n, m, 1), y (n,); returns (n, m)."""
+        s = scores.squeeze(-1)
+        target = (y * (1 - self.smoothing) + self.smoothing / 2).unsqueeze(-1)
+        return functional.softplus(s) - target * s
+
+
+@dataclass(frozen=True)
+class MultinomialLogLoss:
+    """Log-loss of q classes: log sum e^{s_c} - s_y. `smoothing` spreads that share of y over all classes."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Shapes: scores (n, m, q), y (n,) of class numbers; returns (n, m)."""
+        n, m, q = scores.shape
+        targets = y.unsqueeze(1).expand(n, m).reshape(-1)
+        losses = functional.cross_entropy(
+            scores.reshape(-1, q), targets, reduction="none", label_smoothing=self.smoothing
+        )
+        return losses.view(n, m)
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """Squared error, averaged over outputs."""
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Shapes: scores (n, m, q), y (n, q); returns (n, m)."""
+        return (scores - y.unsqueeze(1)).square().mean(-1)
+
+
+@dataclass(frozen=True)
+class AbsoluteError:
+    """Absolute error, averaged over outputs: the median rather than the mean."""
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Shapes: scores (n, m, q), y (n, q); returns (n, m)."""
+        return (scores - y.unsqueeze(1)).abs().mean(-1)
+
+
+@dataclass(frozen=True)
+class Huber:
+    """Squared error near the target, absolute beyond `delta`, averaged over outputs."""
+
+    delta: float = 1.0
+
+    def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Shapes: scores (n, m, q), y (n, q); returns (n, m)."""
+        y = y.unsqueeze(1).expand_as(scores)
+        return functional.huber_loss(scores, y, reduction="none", delta=self.delta).mean(-1)
