@@ -18,12 +18,13 @@ MAY_IMPORT = {
     "errors": set(),
     "core": {"errors"},
     "nn": {"errors", "core"},
-    "training": {"errors", "core", "nn"},
+    "training": {"errors", "core", "nn", "files"},
+    "estimators": {"errors", "core", "nn", "training", "files"},
     "files": {"errors"},
     "datasets": {"errors"},
-    "cli": {"errors", "core", "nn", "training", "files", "datasets"},
+    "cli": {"errors", "core", "nn", "training", "estimators", "files", "datasets"},
     "__main__": {"cli"},
-    "__init__": set(),
+    "__init__": {"estimators"},
 }
 
 
@@ -82,10 +83,11 @@ def test_version_is_in_the_changelog():
 
 def test_every_public_name_exists():
     import cofrnet.core
+    import cofrnet.estimators
     import cofrnet.nn
     import cofrnet.training
 
-    for module in (cofrnet.core, cofrnet.nn, cofrnet.training):
+    for module in (cofrnet, cofrnet.core, cofrnet.nn, cofrnet.training, cofrnet.estimators):
         assert all(hasattr(module, name) for name in module.__all__)
 
 

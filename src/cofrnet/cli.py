@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cofrnet import __version__
@@ -62,54 +61,28 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("cofrnet-demo"),
     seed: Annotated[int, typer.Option(help="Seed of the generated rows and of the initial values.")] = 0,
     rows: Annotated[int, typer.Option(min=100, help="Training rows to generate.")] = 5000,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 30,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 40,
 ) -> None:
     """Fit a CoFrNet to generated Waveform data and compare it with what is possible.
 
     Waveform has three classes and 40 features, 19 of them pure noise, and a known Bayes limit: no model can do better
     than 0.867 on average.
     """
-    import torch
-    from torch.nn.functional import cross_entropy
-
     from cofrnet.core import prepare
     from cofrnet.datasets import waveform, waveform_posterior
+    from cofrnet.estimators import CoFrNetClassifier
     from cofrnet.files import write_atomically
-    from cofrnet.nn import CoFrNet, CoFrNetSpec
-    from cofrnet.training import train
 
     X, y = waveform(rows, seed=seed)
     X_test, y_test = waveform(20_000, seed=seed + 1)
-    mean, deviation = X.mean(0), X.std(0)
-    x, x_test = (torch.as_tensor((part - mean) / deviation, dtype=torch.float32) for part in (X, X_test))
-
-    spec = CoFrNetSpec(n_features=X.shape[1], n_outputs=3, variant="S", depth=3, n_ladders=16, ladders_per_feature=4)
-    generator = torch.Generator().manual_seed(seed)
-    model = CoFrNet(spec, generator=generator)
     console = Console()
     with Console(stderr=True).status("preparing (some ten seconds, once on a machine)"):
         prepare()
     started = time.perf_counter()
-    columns = (
-        TextColumn("fitting"),
-        BarColumn(),
-        TextColumn("epoch {task.completed} of {task.total}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        task = progress.add_task("fit", total=epochs)
-        train(
-            model,
-            cross_entropy,
-            x,
-            torch.as_tensor(y),
-            epochs=epochs,
-            generator=generator,
-            on_epoch=lambda epoch, loss: progress.advance(task),
-        )
+    model = CoFrNetClassifier(max_epochs=epochs, random_state=seed, verbose=sys.stderr.isatty()).fit(X, y)
     seconds = time.perf_counter() - started
-    with torch.no_grad():
-        probabilities = model(x_test).softmax(1).numpy()
+    probabilities = model.predict_proba(X_test)
+    spec = model.model_.spec
 
     methods = {
         "Bayes rule (the limit)": _quality(waveform_posterior(X_test), y_test),

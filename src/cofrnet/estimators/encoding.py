@@ -2,8 +2,8 @@
 
 Every column of the table becomes one or more inputs:
 
-    numeric        z(x), a monotone piecewise-linear map learned from the column; where the column had missing values, one
-                   more input that is 1 for them and 0 otherwise (z is then 0)
+    numeric        z(x), a monotone piecewise-linear map learned from the column; where the column had missing values,
+                   one more input that is 1 for them and 0 otherwise (z is then 0)
     categorical    one input for each frequent level, 1 where the row has it; rare levels share one; missing is a level
 
 Numeric values beyond the training range count as its ends. All of this is data: it can be written to a file, shown
@@ -281,6 +281,6 @@ def _label(value: Any, name: str) -> str | None:
     if isinstance(value, bool | np.bool_ | int | float | np.number):
         return str(value)
     raise TypeError(
-        f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} of "
-        f"type {type(value).__name__}. Convert the column to strings."
+        f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} "
+        f"of type {type(value).__name__}. Convert the column to strings."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
@@ -61,7 +62,7 @@ class _TabularCoFrNet(BaseEstimator):
     pole: str
     epsilon: float | None
     max_epochs: int
-    batch_size: int | Literal["auto"]
+    batch_size: int
     learning_rate: float
     weight_decay: float | Literal["auto"]
     dropout: float
@@ -106,6 +107,10 @@ class _TabularCoFrNet(BaseEstimator):
         """Weights (q, p) and intercepts (q,) of the linear model that training starts from."""
         raise NotImplementedError
 
+    def _null_loss(self) -> float:
+        """Loss of the best constant score, to measure noise against."""
+        raise NotImplementedError
+
     def _balance(self, y: NDArray[Any], weight: Floats | None) -> Floats | None:
         return weight
 
@@ -122,8 +127,8 @@ class _TabularCoFrNet(BaseEstimator):
         rows = len(columns[0]) if columns else 0
         if rows == 0:
             raise ValueError(
-                f"X must have at least one row and one column; got 0 sample(s) (shape=({rows}, {len(columns)})) while a "
-                "minimum of 1 is required. Pass some rows."
+                f"X must have at least one row and one column; got 0 sample(s) (shape=({rows}, {len(columns)})) while "
+                "a minimum of 1 is required. Pass some rows."
             )
         return columns, natural
 
@@ -154,12 +159,16 @@ class _TabularCoFrNet(BaseEstimator):
     # ------------------------------------------------------------------------------ fitting
 
     def _check_parameters(self) -> None:
-        at_least = {"max_epochs": 1, "n_members": 1, "n_ladders": 1, "ladders_per_feature": 1, "checkpoint_every": 1}
+        at_least = {
+            "max_epochs": 1,
+            "batch_size": 1,
+            "n_members": 1,
+            "n_ladders": 1,
+            "ladders_per_feature": 1,
+            "checkpoint_every": 1,
+        }
         for name, least in at_least.items():
             _require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
-        _require(
-            self.batch_size == "auto" or int(self.batch_size) >= 1, "batch_size", self.batch_size, "'auto' or 1 or more"
-        )
         _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
         decay = self.weight_decay
         _require(decay == "auto" or float(decay) >= 0, "weight_decay", decay, "'auto', or 0 or more")
@@ -246,16 +255,29 @@ class _TabularCoFrNet(BaseEstimator):
                 parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
 
     def _options(self, n: int) -> LoopOptions:
-        batch = self.batch_size
-        if batch == "auto":  # some 24 steps an epoch, in batches of 32 to 512
-            batch = int(np.clip(2 ** round(np.log2(max(1, n / 24))), 32, 512))
         return LoopOptions(
             max_epochs=self.max_epochs,
-            batch_size=int(batch),
+            batch_size=self.batch_size,
             learning_rate=self.learning_rate,
-            weight_decay=5.0 if self.weight_decay == "auto" else float(self.weight_decay),
+            weight_decay=self._decay(n) if self.weight_decay == "auto" else float(self.weight_decay),
             patience=self.n_iter_no_change if self.early_stopping else None,
         )
+
+    def _decay(self, n: int) -> Callable[[float], float]:
+        """The automatic weight decay: noisy tables, and wide ones of few rows, get more.
+
+            30 (noise/signal)^0.27 (p/n)^0.3, from 1 to 14,   noise = loss / loss of the best constant = 1 - signal
+
+        The form and its numbers were chosen on validation rows of nine tables.
+        """
+        width = (self.encoder_.n_inputs / n) ** 0.3
+        null = self._null_loss()
+
+        def decay(loss: float) -> float:
+            noise = min(0.95, loss / null) if math.isfinite(loss) and null > 0 else 0.95
+            return float(np.clip(30 * (noise / (1 - noise)) ** 0.27 * width, 1.0, 14.0))
+
+        return decay
 
     def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any) -> None:
         model, device = self.model_, _device(self.device)
@@ -312,8 +334,8 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
     Parameters
     ----------
     variant : {"S", "DL", "D", "F"}
-        Which ladders: stacked ("S"), the paper's single-feature and full ladders ("DL"), single-feature ladders alone, an
-        additive model ("D"), or full ladders alone ("F").
+        Which ladders: stacked ("S"), the paper's single-feature and full ladders ("DL"), single-feature ladders alone,
+        an additive model ("D"), or full ladders alone ("F").
     depth : int
         Depth of the ladders.
     n_ladders : int
@@ -327,8 +349,7 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
     pole, epsilon
         Pole handling: "smooth" or "clamp" (the paper's), and its epsilon.
     max_epochs : int
-    batch_size : int or "auto"
-        "auto" makes some 24 steps an epoch, with 32 to 512 rows each.
+    batch_size : int
     learning_rate : float
         Highest of the one cycle it goes through.
     weight_decay : float or "auto"
@@ -383,8 +404,8 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         bootstrap: bool = False,
         pole: str = "smooth",
         epsilon: float | None = None,
-        max_epochs: int = 50,
-        batch_size: int | Literal["auto"] = "auto",
+        max_epochs: int = 40,
+        batch_size: int = 512,
         learning_rate: float = 0.02,
         weight_decay: float | Literal["auto"] = "auto",
         dropout: float = 0.0,
@@ -440,6 +461,7 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
 
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
         y = column_or_1d(_plain(y), warn=True)
+        assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         if reset:
             self.classes_ = np.unique(y)
@@ -447,6 +469,8 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
                 raise ValueError(
                     f"y must have two classes or more; got one class, {self.classes_[0]!r}. Pass rows of both."
                 )
+            shares = np.unique(y, return_counts=True)[1] / len(y)
+            self._entropy = float(-(shares * np.log(shares)).sum())
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.flatnonzero(self.classes_[codes] != y)
         if len(unknown):
@@ -460,6 +484,9 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
             return weight
         balanced = compute_sample_weight(self.class_weight, self.classes_[y.astype(np.int64)])
         return balanced if weight is None else balanced * weight
+
+    def _null_loss(self) -> float:
+        return self._entropy
 
     def _count_outputs(self) -> int:
         return 1 if len(self.classes_) == 2 else len(self.classes_)
@@ -531,8 +558,8 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
         bootstrap: bool = False,
         pole: str = "smooth",
         epsilon: float | None = None,
-        max_epochs: int = 50,
-        batch_size: int | Literal["auto"] = "auto",
+        max_epochs: int = 40,
+        batch_size: int = 512,
         learning_rate: float = 0.02,
         weight_decay: float | Literal["auto"] = "auto",
         dropout: float = 0.0,
@@ -604,6 +631,9 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
             raise ValueError(f"y must have {len(self.target_mean_)} output(s), as before; got {y.shape[1]}.")
         return ((y - self.target_mean_) / self.target_scale_).astype(np.float32)
 
+    def _null_loss(self) -> float:
+        return 1.0  # targets are scaled to variance 1
+
     def _count_outputs(self) -> int:
         return len(self.target_mean_)
 
@@ -672,7 +702,7 @@ def _checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:
     if len(negative):
         raise ValueError(f"sample_weight must be 0 or more; got {weight[negative[0]]:g} in row {negative[0]}.")
     if weight.sum() == 0:
-        raise ValueError("sample_weight must not be all 0; got no row with a positive weight.")
+        raise ValueError("sample_weight must not be zero for every row; got no positive weight. Pass some.")
     return weight
 
 

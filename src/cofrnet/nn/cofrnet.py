@@ -31,8 +31,8 @@ class CoFrNetSpec:
     variant : {"F", "D", "DL", "S"}
         "F": `n_ladders` full ladders. "D": `ladders_per_feature` single-feature ladders (curves) for each feature.
         "DL": both, the full ladders of increasing depth, starting at two. "S": curves as in "D", and full ladders
-        that read every feature through its curves, a_k = w_k·[x, curves(x)] + b_k; they have no rung 0, because the head
-        and the linear path read [x, curves(x)] already.
+        that read every feature through its curves, a_k = w_k·[x, curves(x)] + b_k; they have no rung 0, because the
+        head and the linear path read [x, curves(x)] already.
     depth : int
         Depth of the curves, and of the full ladders unless `depths` says otherwise.
     n_ladders : int

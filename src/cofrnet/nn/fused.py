@@ -40,7 +40,7 @@ def member_scores(model: CoFrNet, x: Tensor) -> Tensor | None:
     parameters = _parameters(model)
     if fused_kernels(x, *parameters) is None:
         return None
-    return _Scores.apply(model, x, *parameters)  # type: ignore[no-any-return]
+    return _Scores.apply(model, x, *parameters)
 
 
 def _parameters(model: CoFrNet) -> Sequence[Tensor]:

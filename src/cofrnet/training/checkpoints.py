@@ -70,7 +70,7 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with safe_open(self.path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            with safe_open(self.path, framework="pt") as file:
                 about = json.loads((file.metadata() or {})["cofrnet"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, KeyError, json.JSONDecodeError) as error:
@@ -83,14 +83,16 @@ class Checkpoint:
                 "Delete it to start anew, or name another file."
             )
         state: dict[int, dict[str, Any]] = {}
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        order = {parameter: index for index, parameter in enumerate(parameters)}
         with torch.no_grad():
-            for index, (name, parameter) in enumerate(model.named_parameters()):
+            for name, parameter in model.named_parameters():
                 parameter.copy_(tensors[f"model/{name}"])
                 best.state[name].copy_(tensors[f"best/{name}"])
                 keys = [
                     key.split("/")[1] for key in tensors if key.startswith("optimizer/") and key.endswith(f"/{name}")
                 ]
-                state[index] = {key: tensors[f"optimizer/{key}/{name}"] for key in keys}
+                state[order[parameter]] = {key: tensors[f"optimizer/{key}/{name}"] for key in keys}
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
         generator.set_state(tensors["generator"])
         best.loss, best.epoch = tensors["best_loss"], about["best_epoch"]

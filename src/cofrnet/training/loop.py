@@ -31,14 +31,16 @@ class LoopOptions:
     """How to train.
 
     `weight_decay` is that of the whole training, decoupled from the gradient: a weight that gets no gradient shrinks by
-    exp(-weight_decay), whatever the number of steps. `patience` epochs without a better validation loss end it; None runs all of them. With `cycle`, the learning rate goes
-    through one cycle over all epochs, else it stays.
+    exp(-weight_decay), whatever the number of steps. It may be a function of the validation loss (without validation
+    rows: the training loss), asked anew at every epoch. `patience` epochs without a better validation loss end the
+    training; None runs all epochs. With `cycle`, the learning rate goes through one cycle over all epochs, else it
+    stays.
     """
 
     max_epochs: int = 60
     batch_size: int = 512
     learning_rate: float = 0.02
-    weight_decay: float = 5.0
+    weight_decay: float | Callable[[float], float] = 5.0
     clip_norm: float | None = 1.0
     patience: int | None = None
     tolerance: float = 0.0
@@ -138,10 +140,15 @@ class _Best:
         self.epoch = epoch
         return True
 
-    def restore(self, model: nn.Module) -> None:
+    def restore(self, model: nn.Module, keep: Tensor | None = None, last: int = 0) -> int:
+        """Put the best weights into the model, but for the members to `keep`; the epoch the weights are of."""
+        if keep is not None and keep.all():
+            return last
         with torch.no_grad():
             for name, value in model.named_parameters():
-                value.copy_(self.state[name])
+                where: Any = ~keep if keep is not None and len(keep) > 1 and value.ndim else ...
+                value[where] = self.state[name][where]
+        return self.epoch
 
 
 def train(
@@ -153,7 +160,6 @@ def train(
     options: LoopOptions | None = None,
     generator: torch.Generator | None = None,
     metrics: dict[str, Loss] | None = None,
-    validation_loss: Loss | None = None,
     clamped_share: Callable[[], float] | None = None,
     project: Callable[[], None] | None = None,
     callbacks: Iterable[Callback] = (),
@@ -161,37 +167,40 @@ def train(
 ) -> Trained:
     """What came of training `model` in place; it is left in evaluation mode with its best weights.
 
-    With `validation`, the best weights are those of the lowest validation loss (of `validation_loss`, by default
-    `loss`), each member's own, those at the start included; without, those of the last epoch. `metrics` are further functions like losses, averaged
-    over the validation rows for the history. `project` is called after every step, to keep constraints. Interrupted by
-    Ctrl-C, it keeps the best weights so far and warns.
+    With `validation`, the best weights are those of the lowest validation loss, each member's own, the start included;
+    but where training went through all epochs and the last weights are not worse by more than one standard error of
+    the difference, the last are kept: the lowest of many noisy losses is partly luck. Without validation rows the last
+    weights are kept. `metrics` are further functions like losses, averaged over the validation rows for the history.
+    `project` is called after every step, to keep constraints. Interrupted by Ctrl-C, it keeps the best weights so far
+    and warns.
     """
     options = options or LoopOptions()
     generator = generator or torch.Generator().manual_seed(torch.seed())
     trained = Trained()
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    fused = parameters[0].device.type in ("cpu", "cuda")
-    optimizer = torch.optim.AdamW(parameters, lr=options.learning_rate, fused=fused or None)
+    optimizer = _optimizer(model, options.learning_rate)
     members = _count_members(model)
     best = _Best(model, members)
     first, since_best = 0, 0
     if checkpoint is not None and (saved := checkpoint.load(model, optimizer, generator, best)) is not None:
         first, since_best, trained.history = saved
     elif validation is not None:  # the model as it is: training may only improve on it
-        best.update(model.eval(), evaluate(model, validation, [validation_loss or loss])[0], -1, 0.0)
+        best.update(model.eval(), evaluate(model, validation, [loss])[0], -1, 0.0)
     steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
-    for group in optimizer.param_groups:  # shares of the total: lr * decay sums to weight_decay over all steps
-        group["weight_decay"] = options.weight_decay / (options.learning_rate * _total_rate(steps, options.cycle))
+    total_rate = options.learning_rate * _total_rate(steps, options.cycle)
+    latest = float(best.loss.mean())
     try:
         for number in range(first, options.max_epochs):
+            decay = options.weight_decay(latest) if callable(options.weight_decay) else options.weight_decay
+            optimizer.param_groups[0]["weight_decay"] = decay / total_rate  # lr * decay sums to `decay` over all steps
             row = _one_epoch(model, loss, data, options, optimizer, generator, number, steps, members, project)
             model.eval()
             if validation is not None:
-                functions = [validation_loss or loss, *(metrics or {}).values()]
+                functions = [loss, *(metrics or {}).values()]
                 values = evaluate(model, validation, functions)
                 for name, value in zip(["validation_loss", *(metrics or {})], values, strict=True):
                     row[name] = float(value.mean())
                 since_best = 0 if best.update(model, values[0], number, options.tolerance) else since_best + 1
+            latest = row.get("validation_loss", row["loss"])
             if clamped_share is not None:
                 row["clamped"] = clamped_share()
             for name, number_ in row.items():
@@ -209,13 +218,43 @@ def train(
             FitInterruptedWarning,
             stacklevel=2,
         )
-    if validation is not None and math.isfinite(float(best.loss.mean())):
-        best.restore(model)
-        trained.best_epoch = best.epoch  # -1 where the start was never bettered
-    else:
-        trained.best_epoch = max(0, len(trained.history.get("loss", [])) - 1)
     model.eval()
+    done = len(trained.history.get("loss", []))
+    trained.best_epoch = done - 1
+    if validation is not None:
+        keep_last = _last_is_as_good(model, best, loss, validation) if done == options.max_epochs else None
+        trained.best_epoch = best.restore(model, keep_last, done - 1)  # -1 where the start was never bettered
     return trained
+
+
+@torch.no_grad()
+def _last_is_as_good(model: Any, best: _Best, loss: Loss, validation: Rows) -> Tensor:
+    """Whether each member's weights are no worse than its best by more than a standard error, (members,)."""
+    present = {name: value.detach().clone() for name, value in model.named_parameters()}
+    last = row_losses(model, loss, validation)  # (n, members)
+    best.restore(model)
+    excess = last - row_losses(model, loss, validation)
+    for name, value in model.named_parameters():
+        value.copy_(present[name])
+    error = excess.std(0) / math.sqrt(len(excess))
+    return excess.mean(0) <= error
+
+
+@torch.no_grad()
+def row_losses(model: Any, loss: Loss, data: Rows, chunk: int = 8192) -> Tensor:
+    """Loss of every row and member, (n, members), in bounded memory."""
+    pairs = zip(data.x.split(chunk), data.y.split(chunk), strict=True)
+    return torch.cat([loss(model.member_scores(x), y) for x, y in pairs])
+
+
+def _optimizer(model: nn.Module, rate: float) -> torch.optim.Optimizer:
+    """AdamW in two groups of parameters; the second, the intercepts, is not decayed: they carry the mean of y."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    decayed = [p for name, p in named if not name.endswith("intercept")]
+    free = [p for name, p in named if name.endswith("intercept")]
+    fused = named[0][1].device.type in ("cpu", "cuda")
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": free, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, fused=fused or None)
 
 
 def _count_members(model: Any) -> int:
