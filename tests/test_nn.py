@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cofrnet import core
-from cofrnet.nn import CoFrNet, CoFrNetSpec, DiagonalLadders, FullLadders, SubsetLadders
+from cofrnet.nn import CoFrNet, CoFrNetSpec, DiagonalLadders, FullLadders, SubsetLadders, fused
 from tests.tolerances import ROUNDING
 
 VARIANTS = ("F", "D", "DL", "S")
@@ -306,3 +306,48 @@ def test_banks_with_members():
     assert bank.partial_denominators(x).shape == (5, 7, 2, 5)
     assert bank.rungs()[0].shape == (2, 5, 5, 3)
     torch.testing.assert_close(core.ladder(bank.partial_denominators(x)), bank(x))
+
+
+@pytest.mark.parametrize("variant", ["F", "D", "DL", "S"])
+@pytest.mark.parametrize("pole", ["smooth", "clamp"])
+@pytest.mark.parametrize("more", [{}, {"n_members": 3, "n_outputs": 3}, {"curved": (0, 2), "n_outputs": 2}])
+def test_closed_form_scores_equal_the_graph_of_torch_operations(variant, pole, more):
+    depths = {"depths": (2, 2, 2)} if variant == "DL" else {}
+    model = CoFrNet(
+        n_features=4,
+        variant=variant,
+        n_ladders=3,
+        ladders_per_feature=2,
+        pole=pole,
+        dtype=torch.float64,
+        generator=seeded(),
+        **depths,
+        **more,
+    )
+    with torch.no_grad():
+        model.linear.normal_(generator=seeded(3))
+    x = torch.randn(700, 4, generator=seeded(1), dtype=torch.float64).requires_grad_()
+    fast = fused.member_scores(model, x)
+    assert fast is not None
+    slow = model.member_scores_by_autograd(x)
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    g = torch.randn(slow.shape, generator=seeded(2), dtype=torch.float64)
+    inputs = [x, *model.parameters()]
+    for ours, theirs in zip(torch.autograd.grad(fast, inputs, g), torch.autograd.grad(slow, inputs, g), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_closed_form_scores_can_be_differentiated_twice():
+    model = CoFrNet(n_features=2, n_ladders=2, dtype=torch.float64, generator=seeded())
+    x = torch.randn(3, 2, generator=seeded(1), dtype=torch.float64).requires_grad_()
+    assert fused.member_scores(model, x) is not None
+    assert torch.autograd.gradgradcheck(lambda x: model(x), x)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"subsets": ((0, 1),)}, {"learn_epsilon": True}, {"depths": (1, 2, 3)}, {"linear": False}]
+)
+def test_closed_form_steps_aside(fields):
+    model = CoFrNet(n_features=4, n_ladders=3, generator=seeded(), **fields)
+    assert fused.member_scores(model, torch.randn(5, 4, generator=seeded())) is None
+    assert model(torch.randn(5, 4, generator=seeded())).shape == (5, 1)

@@ -1,35 +1,296 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
 import torch
-from torch.nn.functional import cross_entropy, mse_loss
+from safetensors import safe_open
 
 from cofrnet.datasets import waveform
 from cofrnet.nn import CoFrNet
-from cofrnet.training import train
+from cofrnet.training import (
+    AbsoluteError,
+    Checkpoint,
+    FitInterruptedWarning,
+    Huber,
+    LogLoss,
+    LoopOptions,
+    MultinomialLogLoss,
+    ProgressBar,
+    Rows,
+    SquaredError,
+    Stream,
+    evaluate,
+    train,
+)
 
 
-def test_loss_falls_and_the_seed_decides():
-    X, y = waveform(600, seed=0)
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def wave():
+    X, y = waveform(900, seed=0)
     x, y = torch.as_tensor(X, dtype=torch.float32) / 3, torch.as_tensor(y)
+    return Rows(x[:700], y[:700]), Rows(x[700:], y[700:])
+
+
+def small(seed=0, **fields):
+    return CoFrNet(**{"n_features": 40, "n_outputs": 3, "n_ladders": 4, **fields}, generator=seeded(seed))
+
+
+OPTIONS = LoopOptions(max_epochs=8, batch_size=64)
+
+
+def test_loss_falls_and_the_seed_decides(wave):
+    data, validation = wave
 
     def fitted(seed):
-        generator = torch.Generator().manual_seed(seed)
-        model = CoFrNet(n_features=40, n_outputs=3, n_ladders=4, generator=generator)
-        epochs = []
-        history = train(model, cross_entropy, x, y, epochs=8, generator=generator, on_epoch=lambda *e: epochs.append(e))
-        assert epochs == list(enumerate(history))
+        model = small(seed)
+        trained = train(
+            model, MultinomialLogLoss(), data, validation=validation, options=OPTIONS, generator=seeded(seed)
+        )
         assert not model.training
-        return history, model.state_dict()
+        return trained.history, model.state_dict()
 
     (history, one), (_, two), (_, other) = fitted(0), fitted(0), fitted(1)
-    assert history[-1] < 0.6 * history[0]
+    assert set(history) == {"loss", "learning_rate", "validation_loss"}
+    assert all(len(values) == 8 for values in history.values())
+    assert history["loss"][-1] < 0.7 * history["loss"][0]
+    assert max(history["learning_rate"]) <= OPTIONS.learning_rate
+    assert history["learning_rate"][-1] < 0.05 * OPTIONS.learning_rate
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_regression_on_a_rational_function():
-    x = torch.rand(500, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    y = (x[:, :1] / (1 + x[:, 1:] ** 2) - 0.1) / 0.5
-    generator = torch.Generator().manual_seed(0)
-    model = CoFrNet(n_features=2, generator=generator)
-    train(model, mse_loss, x, y, epochs=60, batch_size=64, weight_decay=0.0, generator=generator)
-    with torch.no_grad():
-        assert mse_loss(model(x), y) < 0.01 * y.var()
+def test_torch_global_generator_is_not_touched(wave):
+    data, validation = wave
+    state = torch.get_rng_state()
+    model = small(dropout=0.2)
+    model.dropout.generator = seeded(1)
+    train(model, MultinomialLogLoss(), data, validation=validation, options=OPTIONS, generator=seeded())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_overfitting_is_undone_by_the_best_weights(wave):
+    data, validation = wave
+    few = data.select(torch.arange(60))
+    model = small()
+    options = LoopOptions(max_epochs=60, batch_size=10, learning_rate=0.1, weight_decay=0.0)
+    trained = train(model, MultinomialLogLoss(), few, validation=validation, options=options, generator=seeded())
+    losses = trained.history["validation_loss"]
+    assert losses[-1] > 1.5 * min(losses), "the example should overfit"
+    kept = float(evaluate(model, validation, [MultinomialLogLoss()])[0])
+    assert kept == pytest.approx(min(losses), rel=1e-5)
+    assert trained.best_epoch == losses.index(min(losses))
+
+
+def test_a_start_that_is_never_bettered_is_kept(wave):
+    data, validation = wave
+    model = small()
+    train(model, MultinomialLogLoss(), data, validation=validation, options=OPTIONS, generator=seeded())
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    wrecking = LoopOptions(max_epochs=2, batch_size=64, learning_rate=5.0, clip_norm=None, cycle=False)
+    trained = train(model, MultinomialLogLoss(), data, validation=validation, options=wrecking, generator=seeded())
+    assert trained.best_epoch == -1
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_patience_and_callbacks_end_the_training(wave):
+    data, validation = wave
+    options = LoopOptions(max_epochs=50, batch_size=64, learning_rate=1.0, patience=3)
+    trained = train(small(), MultinomialLogLoss(), data, validation=validation, options=options, generator=seeded())
+    assert len(trained.history["loss"]) < 50
+    seen = []
+
+    def stop_at_two(epoch):
+        seen.append((epoch.number, epoch.max_epochs, epoch.history["loss"]))
+        return epoch.number == 2
+
+    trained = train(small(), MultinomialLogLoss(), data, options=OPTIONS, generator=seeded(), callbacks=[stop_at_two])
+    assert [number for number, _, _ in seen] == [0, 1, 2]
+    assert [loss for _, _, loss in seen] == trained.history["loss"]
+
+
+def test_weight_decay_is_that_of_the_whole_training(wave):
+    data, _ = wave
+    for batch_size, epochs in [(64, 4), (175, 9)]:
+        model = small()
+        model.dead = torch.nn.Parameter(torch.ones(3))
+        loss = MultinomialLogLoss()
+        options = LoopOptions(max_epochs=epochs, batch_size=batch_size, weight_decay=2.0)
+
+        def with_dead(scores, y, model=model, loss=loss):
+            return loss(scores, y) + 0 * model.dead.sum()
+
+        train(model, with_dead, data, options=options, generator=seeded())
+        assert model.dead.detach().numpy() == pytest.approx(math.exp(-2), rel=1e-4)
+
+
+def test_interrupt_keeps_the_best_and_says_so(wave):
+    data, validation = wave
+
+    def interrupt(epoch):
+        if epoch.number == 3:
+            raise KeyboardInterrupt
+
+    model = small()
+    with pytest.warns(FitInterruptedWarning, match="interrupted after 4 of 8 epochs; the best model so far is kept"):
+        trained = train(
+            model,
+            MultinomialLogLoss(),
+            data,
+            validation=validation,
+            options=OPTIONS,
+            generator=seeded(),
+            callbacks=[interrupt],
+        )
+    assert trained.interrupted
+    kept = float(evaluate(model, validation, [MultinomialLogLoss()])[0])
+    assert kept == pytest.approx(min(trained.history["validation_loss"]), rel=1e-5)
+
+
+def test_members_side_by_side_are_members_alone(wave):
+    """With one batch an epoch and no clipping, training members together or apart gives the same weights."""
+    data, validation = wave
+    options = LoopOptions(max_epochs=5, batch_size=10_000)
+    together = small(n_members=3)
+    alone = [together.member(i) for i in range(3)]
+    train(together, MultinomialLogLoss(), data, validation=validation, options=options, generator=seeded())
+    for i, model in enumerate(alone):
+        train(model, MultinomialLogLoss(), data, validation=validation, options=options, generator=seeded())
+        for name, value in together.member(i).state_dict().items():
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=2e-3, atol=2e-4)
+
+
+def test_weights_decide_what_is_learned():
+    x = torch.randn(400, 1, generator=seeded())
+    y = torch.cat([torch.ones(200, 1), -torch.ones(200, 1)])
+    for weight, expected in [(torch.cat([torch.ones(200), torch.zeros(200)]), 1.0), (torch.ones(400), 0.0)]:
+        model = CoFrNet(n_features=1, generator=seeded())
+        data = Rows(x, y, weight)
+        train(model, SquaredError(), data, options=LoopOptions(max_epochs=60, batch_size=100), generator=seeded())
+        with torch.no_grad():
+            assert float(model(x).mean()) == pytest.approx(expected, abs=0.15)
+
+
+def test_streams_of_batches_train_as_rows_do(wave):
+    data, validation = wave
+    batches = [(data.x[i : i + 70], data.y[i : i + 70]) for i in range(0, 700, 70)]
+    for stream in (Stream(batches), Stream(batches, length=10)):
+        model = small()
+        trained = train(model, MultinomialLogLoss(), stream, validation=validation, options=OPTIONS, generator=seeded())
+        assert trained.history["validation_loss"][-1] < 0.8 * trained.history["validation_loss"][0]
+
+
+def test_losses_against_torch():
+    scores = torch.randn(50, 2, 3, generator=seeded(), dtype=torch.float64)
+    y = torch.randn(50, 3, generator=seeded(1), dtype=torch.float64)
+    labels = torch.randint(0, 3, (50,), generator=seeded(2))
+    for m in range(2):
+        s = scores[:, m]
+        cross = torch.nn.functional.cross_entropy(s, labels, reduction="none", label_smoothing=0.1)
+        torch.testing.assert_close(MultinomialLogLoss(0.1)(scores, labels)[:, m], cross)
+        torch.testing.assert_close(SquaredError()(scores, y)[:, m], ((s - y) ** 2).mean(1))
+        torch.testing.assert_close(AbsoluteError()(scores, y)[:, m], (s - y).abs().mean(1))
+        huber = torch.nn.functional.huber_loss(s, y, reduction="none", delta=0.5).mean(1)
+        torch.testing.assert_close(Huber(0.5)(scores, y)[:, m], huber)
+        binary = (labels > 0).double()
+        expected = torch.nn.functional.binary_cross_entropy_with_logits(s[:, 0], binary * 0.9 + 0.05, reduction="none")
+        torch.testing.assert_close(LogLoss(0.1)(scores[..., :1], binary)[:, m], expected)
+
+
+def test_progress_bar_shows_the_losses(wave, capsys):
+    data, validation = wave
+    with ProgressBar("fitting") as bar:
+        train(
+            small(),
+            MultinomialLogLoss(),
+            data,
+            validation=validation,
+            options=LoopOptions(max_epochs=2, batch_size=350),
+            generator=seeded(),
+            callbacks=[bar],
+        )
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "epoch 2 of 2" in shown.err
+    assert "validation loss" in shown.err
+
+
+def test_projection_is_applied_after_every_step(wave):
+    data, _ = wave
+    model = small()
+
+    def project():
+        with torch.no_grad():
+            model.head.clamp_(min=0)
+
+    train(model, MultinomialLogLoss(), data, options=OPTIONS, generator=seeded(), project=project)
+    assert (model.head >= 0).all()
+
+
+class TestCheckpoints:
+    code = """
+import sys, time, torch
+from pathlib import Path
+from cofrnet.datasets import waveform
+from cofrnet.nn import CoFrNet
+from cofrnet.training import Checkpoint, LoopOptions, MultinomialLogLoss, Rows, train
+from safetensors.torch import save_file
+torch.set_num_threads(1)
+checkpoint, result, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
+X, y = waveform(600, seed=0)
+x, y = torch.as_tensor(X, dtype=torch.float32) / 3, torch.as_tensor(y)
+generator = torch.Generator().manual_seed(0)
+model = CoFrNet(n_features=40, n_outputs=3, n_ladders=4, dropout=0.1, generator=generator)
+model.dropout.generator = generator
+trained = train(
+    model, MultinomialLogLoss(), Rows(x[:500], y[:500]), validation=Rows(x[500:], y[500:]),
+    options=LoopOptions(max_epochs=12, batch_size=50), generator=generator,
+    checkpoint=Checkpoint(Path(checkpoint), 1, "this fit"), callbacks=[lambda epoch: time.sleep(pause)],
+)
+assert len(trained.history["loss"]) == 12
+save_file({name: value.contiguous() for name, value in model.state_dict().items()}, result)
+"""
+
+    def start(self, *arguments):
+        return subprocess.Popen([sys.executable, "-c", self.code, *map(str, arguments)], env=os.environ)
+
+    def test_killed_and_resumed_is_the_same_to_the_bit(self, tmp_path):
+        assert self.start(tmp_path / "a.ckpt", tmp_path / "a", 0).wait(120) == 0
+        process = self.start(tmp_path / "b.ckpt", tmp_path / "b", 0.3)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if (tmp_path / "b.ckpt").exists() and self.epochs_in(tmp_path / "b.ckpt") >= 4:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+        assert not (tmp_path / "b").exists()
+        assert 4 <= self.epochs_in(tmp_path / "b.ckpt") < 12
+        assert self.start(tmp_path / "b.ckpt", tmp_path / "b", 0).wait(120) == 0
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    @staticmethod
+    def epochs_in(path):
+        with safe_open(path, framework="pt") as file:
+            return json.loads(file.metadata()["cofrnet"])["next_epoch"]
+
+    def test_a_file_of_another_fit_is_refused(self, wave, tmp_path):
+        data, _ = wave
+        path = tmp_path / "fit.ckpt"
+        run = {"options": OPTIONS, "generator": seeded()}
+        train(small(), MultinomialLogLoss(), data, checkpoint=Checkpoint(path, 4, "one"), **run)
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match="must belong to the same data and settings"):
+            train(small(), MultinomialLogLoss(), data, checkpoint=Checkpoint(path, 4, "two"), **run)
+        assert path.read_bytes() == before
+        path.write_bytes(b"nonsense")
+        with pytest.raises(ValueError, match="must be a file that a fit wrote"):
+            train(small(), MultinomialLogLoss(), data, checkpoint=Checkpoint(path, 4, "one"), **run)

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, Literal, TypeAlias
 
 import narwhals as nw
@@ -217,7 +218,7 @@ def as_columns(X: Any) -> tuple[list[Any], list[bool]] | None:
         return columns, [_is_categorical_series(series) for series in columns]
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
         arrays = [X[:, j] for j in range(X.shape[1])]
-        return arrays, [any(isinstance(v, str | bool | np.bool_) for v in column) for column in arrays]
+        return arrays, [_has_labels(column) for column in arrays]
     return None
 
 
@@ -226,8 +227,13 @@ def _is_categorical_series(series: Any) -> bool:
     if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
         return False
     if dtype == nw.Object:  # pandas columns of mixed things: numbers stay numbers
-        return any(isinstance(v, str | bool | np.bool_) for v in series.to_list())
+        return _has_labels(series.to_list())
     return True
+
+
+def _has_labels(values: Any) -> bool:
+    """Whether any of the values is something other than a number or missing."""
+    return any(isinstance(v, bool | np.bool_) or not (v is None or isinstance(v, Number)) for v in values)
 
 
 def numbers(values: Any, name: str) -> Floats:
@@ -274,7 +280,9 @@ def labels(values: Any, name: str) -> list[str | None]:
 def _label(value: Any, name: str) -> str | None:
     if isinstance(value, str):
         return value
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float | np.floating) and math.isnan(value):
         return None
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))

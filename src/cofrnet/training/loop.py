@@ -191,8 +191,9 @@ def train(
     try:
         for number in range(first, options.max_epochs):
             decay = options.weight_decay(latest) if callable(options.weight_decay) else options.weight_decay
-            optimizer.param_groups[0]["weight_decay"] = decay / total_rate  # lr * decay sums to `decay` over all steps
-            row = _one_epoch(model, loss, data, options, optimizer, generator, number, steps, members, project)
+            row = _one_epoch(
+                model, loss, data, options, optimizer, generator, number, steps, decay / total_rate, members, project
+            )
             model.eval()
             if validation is not None:
                 functions = [loss, *(metrics or {}).values()]
@@ -270,6 +271,7 @@ def _one_epoch(
     generator: torch.Generator,
     number: int,
     steps: int,
+    decay: float,
     members: int,
     project: Callable[[], None] | None,
 ) -> dict[str, float]:
@@ -283,6 +285,7 @@ def _one_epoch(
         rate = options.learning_rate * (one_cycle(min(1.0, step / steps)) if options.cycle else 1.0)
         for group in optimizer.param_groups:
             group["lr"] = rate
+        optimizer.param_groups[0]["weight_decay"] = -math.expm1(-decay * rate) / rate  # shrinks by exp(-decay * rate)
         optimizer.zero_grad(set_to_none=True)
         batch_loss = weighted_mean(loss(model.member_scores(x), y), weight)  # (members,)
         batch_loss.sum().backward()

@@ -1,0 +1,152 @@
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.stats import norm
+
+from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder, as_columns
+
+
+def learn(X, **options):
+    columns, categorical = as_columns(X)
+    names = [str(c) for c in (X.columns if hasattr(X, "columns") else range(X.shape[1]))]
+    return TableEncoder.learn(columns, names, categorical, **options), columns
+
+
+def test_quantile_scaling_makes_a_normal_distribution_of_any_other():
+    rng = np.random.default_rng(0)
+    for x in (rng.lognormal(0, 3, 5000), rng.standard_cauchy(5000), rng.random(5000) ** 4):
+        encoder, columns = learn(pd.DataFrame({"a": x}))
+        z = encoder.encode(columns)[:, 0]
+        assert z.mean() == pytest.approx(0, abs=0.02)
+        assert z.std() == pytest.approx(1, abs=0.02)
+        assert np.quantile(z, [0.1, 0.25, 0.75, 0.9]) == pytest.approx(norm.ppf([0.1, 0.25, 0.75, 0.9]), abs=0.05)
+        assert np.all(np.diff(z[np.argsort(x)]) >= 0), "the order is kept"
+        assert len(encoder.columns[0].knots) <= 259
+
+
+def test_values_beyond_the_training_range_count_as_its_ends():
+    encoder, _ = learn(pd.DataFrame({"a": np.arange(100.0)}))
+    z = encoder.encode([np.array([-1e300, 0.0, 99.0, 1e300])])[:, 0]
+    assert z[0] == z[1]
+    assert z[2] == z[3]
+
+
+def test_few_distinct_values_keep_their_weight():
+    encoder, columns = learn(pd.DataFrame({"a": [0] * 90 + [1] * 9 + [7]}))
+    z = encoder.encode(columns)[:, 0]
+    assert len(np.unique(z)) == 3
+    assert z.mean() == pytest.approx(0, abs=1e-6)
+    assert z.std() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(("scaling", "low", "high"), [("minmax", 0, 1), ("standard", -math.sqrt(3), math.sqrt(3))])
+def test_straight_scalings(scaling, low, high):
+    encoder, columns = learn(pd.DataFrame({"a": np.linspace(2, 8, 10_001)}), scaling=scaling)
+    z = encoder.encode(columns)[:, 0]
+    assert (z.min(), z.max()) == pytest.approx((low, high), abs=1e-3)
+    beyond = encoder.encode([np.array([5.0, 14.0])])[:, 0]
+    assert beyond[1] == pytest.approx(beyond[0] + 1.5 * (high - low), abs=1e-2)
+
+
+def test_missing_numbers_get_an_input_of_their_own():
+    encoder, columns = learn(pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "b": [1.0, 2.0, 3.0, 4.0]}))
+    assert encoder.input_names == ["a", "a=missing", "b"]
+    x = encoder.encode(columns)
+    assert x[:, 1].tolist() == [0, 1, 0, 0]
+    assert x[1, 0] == 0
+    assert encoder.curved_inputs == (0, 2)
+    assert encoder.encode([[2.0], [np.nan]])[0, 2] == 0, "missing only later: the mean"
+
+
+def test_constant_and_empty_columns_carry_nothing():
+    frame = pd.DataFrame({"same": [5.0] * 10, "none": [np.nan] * 10, "x": np.arange(10.0)})
+    encoder, columns = learn(frame)
+    x = encoder.encode(columns)
+    assert np.all(x[:, [0, 1]] == 0)
+    assert np.isfinite(x).all()
+    assert encoder.curved_inputs == (3,)
+
+
+def test_categories_rare_unseen_and_missing_levels():
+    values = ["b"] * 150 + ["a"] * 95 + ["c", "d", "e"] + [None] * 10
+    encoder, columns = learn(pd.DataFrame({"k": values}))
+    assert encoder.input_names == ["k=a", "k=b", "k=other", "k=missing"]
+    x = encoder.encode(columns)
+    assert x.sum(0).tolist() == [95, 150, 3, 10]
+    assert encoder.encode([["never seen"]])[0].tolist() == [0, 0, 1, 0]
+    without, _ = learn(pd.DataFrame({"k": ["a", "b"] * 10}))
+    assert without.encode([["never seen", None]]).tolist() == [[0, 0], [0, 0]]
+
+
+def test_many_levels_do_not_grow_without_bound():
+    encoder, columns = learn(pd.DataFrame({"k": [f"user {i % 5000}" for i in range(50_000)]}))
+    assert encoder.n_inputs == 65
+    assert encoder.encode(columns).shape == (50_000, 65)
+
+
+def test_pandas_polars_and_arrays_of_objects_are_read_alike():
+    data = {
+        "number": [1.5, None, 3.0, 4.0],
+        "text": ["a", "b", None, "a"],
+        "flag": [True, False, True, None],
+        "int": [1, 2, 3, 4],
+    }
+    frames = [
+        pd.DataFrame(data),
+        pd.DataFrame(data).convert_dtypes(),
+        pd.DataFrame(data).astype({"text": "category"}),
+        pl.DataFrame(data),
+        pl.DataFrame(data).with_columns(pl.col("text").cast(pl.Categorical)),
+        np.array([[None if v is None else v for v in row] for row in zip(*data.values(), strict=True)], dtype=object),
+    ]
+    encoded = []
+    for frame in frames:
+        columns, categorical = as_columns(frame)
+        assert categorical == [False, True, True, False]
+        encoder = TableEncoder.learn(columns, list(data), categorical)
+        encoded.append(encoder.encode(columns))
+    for other in encoded[1:]:
+        np.testing.assert_array_equal(encoded[0], other)
+
+
+def test_dates_are_days():
+    days = pd.date_range("2020-01-01", periods=50)
+    for frame in (pd.DataFrame({"t": days}), pl.DataFrame({"t": days.to_pydatetime().tolist()})):
+        encoder, columns = learn(frame)
+        knots = encoder.columns[0].knots
+        assert knots[1] - knots[0] == pytest.approx(1)
+        assert encoder.encode(columns).shape == (50, 1)
+
+
+def test_infinity_names_the_column_and_the_row():
+    with pytest.raises(
+        ValueError, match=r"column 'speed' must hold finite numbers or missing values; got inf in row 2"
+    ):
+        learn(pd.DataFrame({"speed": [1.0, 2.0, np.inf]}))
+
+
+def test_objects_that_are_no_labels_name_the_column():
+    with pytest.raises(TypeError, match=r"column 'k' must hold strings, numbers or bools .*got \[1\] of type list"):
+        learn(pd.DataFrame({"k": ["a", [1], "b"]}))
+
+
+def test_text_in_a_numeric_column_names_the_column():
+    encoder, _ = learn(pd.DataFrame({"age": [1.0, 2.0, 3.0]}))
+    with pytest.raises(ValueError, match="column 'age' must hold numbers, as it did in training; got 'old'"):
+        encoder.encode([np.array(["old"], dtype=object)])
+
+
+def test_huge_values():
+    encoder, columns = learn(pd.DataFrame({"a": [1e300, -1e300, 0.0, 5.0]}))
+    assert np.isfinite(encoder.encode(columns)).all()
+    with pytest.raises(ValueError, match="column 'a' must have a finite mean and spread for scaling='standard'"):
+        learn(pd.DataFrame({"a": [1e300, -1e300, 0.0, 5.0]}), scaling="standard")
+
+
+def test_columns_are_data():
+    numeric = NumericColumn("a", (0.0, 1.0, 3.0), (-1.0, 0.0, 2.0))
+    assert numeric.scaled(np.array([0.5, 2.0, -9.0, np.nan]))[:3].tolist() == [-0.5, 1.0, -1.0]
+    assert CategoricalColumn("k", ("x", "y")).inputs == ["k=x", "k=y"]

@@ -1,0 +1,356 @@
+"""The estimators on messy tables, on nonsense, and inside scikit-learn's tools."""
+
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import torch
+from sklearn import set_config
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_breast_cancer, load_iris, make_friedman1
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet.training import FitInterruptedWarning
+
+QUICK = {"n_ladders": 8, "ladders_per_feature": 4, "max_epochs": 15, "random_state": 0}
+
+
+def messy(n=600, seed=0):
+    """A table with numbers, heavy tails, missing values, text, bools and a date, and a target that uses them."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, n).astype(float),
+            "income": rng.lognormal(8, 2, n),
+            "city": rng.choice(["Rome", "Oslo", "Lima"], n),
+            "member": rng.random(n) < 0.5,
+            "joined": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+        }
+    )
+    logit = (
+        (frame["age"] - 50) / 15 + 2.0 * (frame["city"] == "Oslo") - frame["member"] + (np.log(frame["income"]) - 8) / 2
+    )
+    frame.loc[rng.random(n) < 0.15, "age"] = np.nan
+    frame.loc[rng.random(n) < 0.1, "city"] = None
+    y = np.where(logit + rng.logistic(0, 0.5, n) > 0, "yes", "no")
+    return frame, y, logit.to_numpy()
+
+
+def test_classifier_on_a_messy_frame():
+    X, y, _ = messy(1500)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+    model = CoFrNetClassifier(random_state=0).fit(X_train, y_train)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.feature_names_in_.tolist() == list(X.columns)
+    assert model.score(X_test, y_test) > 0.82
+    probabilities = model.predict_proba(X_test)
+    assert probabilities.sum(1) == pytest.approx(1)
+    scores = model.decision_function(X_test)
+    assert 1 / (1 + np.exp(-scores)) == pytest.approx(probabilities[:, 1])
+    assert (model.predict(X_test) == np.where(scores > 0, "yes", "no")).all()
+    assert log_loss(y_test, probabilities) < 0.4
+
+
+def test_pandas_and_polars_give_the_same_model():
+    X, y, _ = messy()
+    one = CoFrNetClassifier(**QUICK).fit(X, y)
+    two = CoFrNetClassifier(**QUICK).fit(pl.from_pandas(X), pl.Series(y))
+    assert np.array_equal(one.decision_function(X), two.decision_function(pl.from_pandas(X)))
+
+
+def test_regressor_on_a_messy_frame_and_several_targets():
+    X, _, target = messy(1500)
+    target = 1000 + 50 * target
+    rows = train_test_split(np.arange(1500), random_state=0)
+    model = CoFrNetRegressor(random_state=0).fit(X.iloc[rows[0]], target[rows[0]])
+    assert model.score(X.iloc[rows[1]], target[rows[1]]) > 0.7
+    both = np.column_stack([target, -2 * target])
+    model = CoFrNetRegressor(random_state=0).fit(X.iloc[rows[0]], both[rows[0]])
+    assert model.predict(X).shape == (1500, 2)
+    assert model.score(X.iloc[rows[1]], both[rows[1]]) > 0.7
+
+
+def test_multiclass_with_string_labels():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = CoFrNetClassifier(random_state=0).fit(X, names)
+    assert model.score(X, names) > 0.93
+    assert model.predict_proba(X).shape == (150, 3)
+    assert model.decision_function(X).shape == (150, 3)
+
+
+def test_better_than_a_line_where_there_is_a_curve():
+    X, y = make_friedman1(1500, noise=0.5, random_state=0)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+    assert CoFrNetRegressor(random_state=0).fit(X_train, y_train).score(X_test, y_test) > 0.9
+
+
+def test_not_worse_than_a_line_where_there_is_nothing_else():
+    X, y = load_breast_cancer(return_X_y=True)
+    ours = cross_val_score(CoFrNetClassifier(random_state=0), X, y, cv=4).mean()
+    line = cross_val_score(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y, cv=4).mean()
+    assert ours > line - 0.02
+
+
+@pytest.mark.parametrize("variant", ["S", "D", "DL", "F"])
+@pytest.mark.parametrize("pole", ["smooth", "clamp"])
+def test_every_variant_and_pole(variant, pole):
+    X, y, _ = messy()
+    model = CoFrNetClassifier(**{**QUICK, "variant": variant, "pole": pole}).fit(X, y)
+    assert model.score(X, y) > 0.75
+    assert ("clamped" in model.history_) == (pole == "clamp")
+    assert set(model.history_) >= {"loss", "validation_loss", "accuracy", "learning_rate"}
+    assert model.n_iter_ == 15
+
+
+def test_members_are_one_model_and_better_on_average():
+    X, y = make_friedman1(900, noise=1.0, random_state=0)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+    model = CoFrNetRegressor(**{**QUICK, "n_members": 4, "bootstrap": True}).fit(X_train, y_train)
+    x = model._encode(X_test)
+    scaled = (y_test - model.target_mean_) / model.target_scale_
+    with torch.no_grad():
+        members = torch.stack([model.model_.member(i)(x) for i in range(4)]).squeeze(-1)  # (4, n)
+        torch.testing.assert_close(members.mean(0), model.model_(x).squeeze(-1), rtol=1e-5, atol=1e-5)
+    assert members.std(0).mean() > 0.01, "members differ"
+    errors = ((members.numpy() - scaled) ** 2).mean(1)
+    assert ((members.mean(0).numpy() - scaled) ** 2).mean() < errors.mean()
+
+
+def test_same_seed_same_model_other_seed_other_model():
+    X, y, _ = messy()
+    state = torch.get_rng_state()
+    one, two, other = (
+        CoFrNetClassifier(**{**QUICK, "dropout": 0.1, "random_state": seed}).fit(X, y).decision_function(X)
+        for seed in (0, 0, 1)
+    )
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_pickle_joblib_and_clone(tmp_path):
+    X, y, _ = messy()
+    model = CoFrNetClassifier(**QUICK).fit(X, y)
+    expected = model.decision_function(X)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).decision_function(X), expected)
+    joblib.dump(model, tmp_path / "model.joblib")
+    assert np.array_equal(joblib.load(tmp_path / "model.joblib").decision_function(X), expected)
+    assert not hasattr(clone(model), "model_")
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_tools_of_scikit_learn():
+    X, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), CoFrNetClassifier(**QUICK))
+    assert pipeline.fit(X, y).score(X, y) > 0.8
+    search = GridSearchCV(CoFrNetClassifier(**QUICK), {"depth": [1, 2]}, cv=2).fit(X, y)
+    assert search.best_params_["depth"] in (1, 2)
+    calibrated = CalibratedClassifierCV(CoFrNetClassifier(**QUICK), cv=2).fit(X, y)
+    assert calibrated.predict_proba(X).shape == (150, 3)
+    set_config(enable_metadata_routing=True)
+    try:
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        routed = make_pipeline(scaler, CoFrNetClassifier(**QUICK).set_fit_request(sample_weight=True))
+        routed.fit(X, y, sample_weight=np.ones(150))
+    finally:
+        set_config(enable_metadata_routing=False)
+
+
+def test_class_weight_moves_the_decision():
+    X, y, _ = messy()
+    shares = [
+        (CoFrNetClassifier(**QUICK, class_weight=weight).fit(X, y).predict(X) == "yes").mean()
+        for weight in ({"yes": 0.1, "no": 1}, None, {"yes": 10, "no": 1})
+    ]
+    assert shares[0] < shares[1] < shares[2]
+    CoFrNetClassifier(**QUICK, class_weight="balanced").fit(X, y)
+
+
+def test_validation_rows_can_be_given():
+    X, y, _ = messy()
+    model = CoFrNetClassifier(**QUICK).fit(X[:400], y[:400], X_val=X[400:], y_val=y[400:])
+    assert model.score(X[400:], y[400:]) > max(model.history_["accuracy"]) - 0.05
+
+
+def test_warm_start_goes_on():
+    X, y, _ = messy()
+    model = CoFrNetClassifier(**QUICK, warm_start=True).fit(X, y)
+    before = model.model_.state_dict()["head"].clone()
+    first = model.history_["loss"][0]
+    model.fit(X, y)
+    assert model.history_["loss"][0] < first
+    assert model.model_.head.shape == before.shape
+
+
+def test_checkpoint_is_written_and_resumed(tmp_path):
+    X, y, _ = messy()
+    path = tmp_path / "fit.ckpt"
+    whole = CoFrNetClassifier(**QUICK).fit(X, y).decision_function(X)
+
+    def interrupt(epoch):
+        if epoch.number == 6:
+            raise KeyboardInterrupt
+
+    with pytest.warns(FitInterruptedWarning):
+        CoFrNetClassifier(**QUICK, checkpoint=path, callbacks=[interrupt]).fit(X, y)
+    resumed = CoFrNetClassifier(**QUICK, checkpoint=path).fit(X, y)
+    assert resumed.n_iter_ == 15
+    assert np.array_equal(resumed.decision_function(X), whole)
+    with pytest.raises(ValueError, match="must belong to the same data and settings"):
+        CoFrNetClassifier(**QUICK, checkpoint=path).fit(X, y[::-1])
+
+
+@pytest.mark.parametrize(
+    "loss", ["squared_error", "absolute_error", "huber", lambda s, y: (s - y.unsqueeze(1)).pow(4).mean(-1)]
+)
+def test_regression_losses(loss):
+    X, y = make_friedman1(300, random_state=0)
+    assert CoFrNetRegressor(**QUICK, loss=loss).fit(X, y).score(X, y) > 0.5
+
+
+def test_progress_bar_only_when_asked(capsys):
+    X, y, _ = messy()
+    CoFrNetClassifier(**QUICK).fit(X, y)
+    assert capsys.readouterr() == ("", "")
+    CoFrNetClassifier(**QUICK, verbose=1).fit(X, y)
+    assert "epoch 15 of 15" in capsys.readouterr().err
+
+
+ONES = np.ones((30, 2))
+GOOD = np.arange(60.0).reshape(30, 2)
+BINARY = np.tile([0, 1], 15)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "error", "message"),
+    [
+        (np.empty((0, 2)), np.empty(0), ValueError, "0 sample"),
+        (np.empty((30, 0)), BINARY, ValueError, "0 feature"),
+        (pd.DataFrame({"a": []}), [], ValueError, "at least one row and one column"),
+        (GOOD, np.zeros(30), ValueError, "two classes or more; got one class"),
+        (GOOD, np.where(BINARY == 1, np.nan, 0.0), ValueError, "Input y contains NaN"),
+        (GOOD, np.where(BINARY == 1, np.inf, 0.0), ValueError, "Input y contains infinity"),
+        (GOOD, BINARY[:20], ValueError, "inconsistent numbers of samples: 30 and 20"),
+        (
+            np.where(GOOD == 7, np.inf, GOOD),
+            BINARY,
+            ValueError,
+            r"column 'x1' must hold finite numbers .* got inf in row 3",
+        ),
+        (pd.DataFrame({"a": [{}] * 30}), BINARY, TypeError, "column 'a' must hold strings"),
+        (scipy.sparse.csr_matrix(GOOD), BINARY, TypeError, "[Ss]parse"),
+        (GOOD[:1], [0], ValueError, "one class"),
+        (GOOD, None, ValueError, "y must be given"),
+        (GOOD[:, 0], BINARY, ValueError, "Expected 2D array"),
+        (GOOD + 1j, BINARY, ValueError, "Complex data not supported"),
+    ],
+)
+def test_nonsense_gets_a_clear_error(X, y, error, message):
+    with pytest.raises(error, match=message):
+        CoFrNetClassifier(**QUICK).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.full(30, np.nan), "Input y contains NaN"),
+        (np.full(30, np.inf), "Input y contains infinity"),
+        (["a"] * 30, "could not convert string to float"),
+    ],
+)
+def test_nonsense_targets_of_a_regression(y, message):
+    with pytest.raises(ValueError, match=message):
+        CoFrNetRegressor(**QUICK).fit(GOOD, y)
+    with pytest.raises(ValueError, match="n_samples=1"):
+        CoFrNetRegressor(**QUICK).fit(GOOD[:1], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.where(BINARY == 1, -1.0, 1.0), "sample_weight must be 0 or more; got -1 in row 1"),
+        (np.zeros(30), "sample_weight must not be zero for every row"),
+        (np.ones(29), r"sample_weight must have one number a row, shape \(30,\); got shape \(29,\)"),
+        (np.full(30, np.nan), "sample_weight contains NaN"),
+    ],
+)
+def test_nonsense_weights(weight, message):
+    with pytest.raises(ValueError, match=message):
+        CoFrNetClassifier(**QUICK).fit(GOOD, BINARY, sample_weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"variant": "X"}, "variant must be"),
+        ({"depth": -1}, "depth must be"),
+        ({"max_epochs": 0}, "max_epochs must be 1 or more; got max_epochs=0"),
+        ({"learning_rate": 0}, "learning_rate must be positive"),
+        ({"weight_decay": -1}, "weight_decay must be 'auto', or 0 or more"),
+        ({"validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),
+        ({"scaling": "log"}, "scaling must be"),
+        ({"categorical_features": ["nope"]}, "categorical_features must name columns of X; got 'nope'"),
+        ({"categorical_features": [99]}, "categorical_features must name columns from 0 to 4; got 99"),
+        ({"categorical_features": ["age"]}, "got column 'city', which categorical_features leaves out"),
+    ],
+)
+def test_nonsense_parameters(parameters, message):
+    X, y, _ = messy(100)
+    with pytest.raises(ValueError, match=message):
+        CoFrNetClassifier(**{**QUICK, **parameters}).fit(X, y)
+
+
+def test_columns_are_checked_when_predicting():
+    X, y, _ = messy()
+    model = CoFrNetClassifier(**QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(X.rename(columns={"age": "years"}))
+    with pytest.raises(ValueError, match="same order"):
+        model.predict(X[X.columns[::-1]])
+    with pytest.raises(ValueError, match="now missing:\n- age"):
+        model.predict(X.drop(columns="age"))
+    later = X.head(5).assign(city="Atlantis", age=np.nan, income=1e300)
+    assert np.isfinite(model.predict_proba(later)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.int8, bool])
+def test_every_numeric_dtype(dtype):
+    X = (GOOD % 7).astype(dtype)
+    model = CoFrNetClassifier(**QUICK).fit(X, BINARY)
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_shapes_at_the_edge():
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((20, 200))
+    assert CoFrNetClassifier(**QUICK).fit(wide, BINARY[:20]).predict(wide).shape == (20,)
+    assert CoFrNetRegressor(**QUICK).fit(wide[:2], [1.0, 2.0]).predict(wide).shape == (20,)
+    missing = pd.DataFrame({"gone": [np.nan] * 30, "a": GOOD[:, 0], "again": GOOD[:, 0]})
+    assert np.isfinite(CoFrNetRegressor(**QUICK).fit(missing, GOOD[:, 1]).predict(missing)).all()
+    constant = CoFrNetRegressor(**QUICK).fit(GOOD, np.full(30, 7.0))
+    assert constant.predict(GOOD) == pytest.approx(7.0)
+    huge = CoFrNetRegressor(**QUICK).fit(GOOD * 1e300, GOOD[:, 0])
+    assert np.isfinite(huge.predict(GOOD * 1e300)).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        duplicated = np.repeat(GOOD, 2, axis=1)
+        CoFrNetClassifier(**QUICK).fit(duplicated, BINARY).predict(duplicated)
+
+
+def test_unfitted_and_unknown_labels():
+    with pytest.raises(ValueError, match="not fitted"):
+        CoFrNetClassifier().predict(GOOD)
+    with pytest.raises(ValueError, match=r"y must hold known classes; got 2. The classes are \[0, 1\]"):
+        CoFrNetClassifier(**QUICK).fit(GOOD, BINARY, X_val=GOOD, y_val=BINARY + 1)
