@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SETUP := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format bench clean
+.PHONY: help demo test check lint types format bench peers clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +34,10 @@ format: $(VENV)/.installed-dev  ## rewrite the code as ruff wants it
 bench: $(VENV)/.installed-dev  ## measure against the alternatives: a table of ratios, and benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
+peers: $(VENV)-peers/.installed  ## create .venv-peers, with the packages that experiments compare with
+
 clean:  ## remove the virtual environment and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first: with the pinned version in place, nothing else asks for another build of it.
@@ -54,4 +56,12 @@ $(VENV)/.installed: $(SETUP) | $(VENV)/bin/python
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the development tools (once)"
 	@$(PIP) install -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+# The peers hold other packages back, so they have an environment of their own, without our pins but for torch.
+$(VENV)-peers/.installed: pyproject.toml
+	@echo "installing the peers (once)"
+	@$(PYTHON) -m venv $(VENV)-peers
+	@$(VENV)-peers/bin/python -m pip -q install $(shell grep '^torch==' constraints.txt)
+	@$(VENV)-peers/bin/python -m pip -q install -e . interpret lightgbm xgboost pygam pandas pyarrow
 	@touch $@

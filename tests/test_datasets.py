@@ -1,8 +1,10 @@
+import os
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from cofrnet.datasets import waveform, waveform_posterior
+from cofrnet.datasets import load_table, waveform, waveform_posterior
 
 
 def test_waveform_is_as_breiman_describes_it():
@@ -42,3 +44,35 @@ def test_bayes_limit():
     X, y = waveform(200_000, seed=5)
     accuracy = (waveform_posterior(X).argmax(1) == y).mean()
     assert accuracy == pytest.approx(0.867, abs=0.003)
+
+
+@pytest.mark.skipif("COFRNET_DATA" not in os.environ, reason="set COFRNET_DATA to a folder with the data files")
+@pytest.mark.parametrize(
+    ("name", "shape", "total"),
+    [
+        ("waveform", (5000, 40), 1653 + 2 * 1655),
+        ("magic", (19_020, 10), 6688),
+        ("credit_card", (30_000, 23), 6636),
+        ("bike_sharing", (17_379, 13), 3_292_679),
+        ("telco_churn", (7043, 19), 1869),
+    ],
+)
+def test_tables_are_the_real_ones(name, shape, total):
+    X, y = load_table(name)
+    assert X.shape == shape
+    counted = y.sum() if y.dtype.kind in "if" else np.isin(y, ["h", "Yes"]).sum()
+    assert counted == total
+    assert X.isna().sum().sum() == (11 if name == "telco_churn" else 0)
+
+
+def test_a_missing_table_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("COFRNET_DATA", str(tmp_path))
+    with pytest.raises(
+        FileNotFoundError, match=r"magic04\.csv\.gz does not exist\. Get it from its source \(UCI MAGIC"
+    ):
+        load_table("magic")
+    monkeypatch.delenv("COFRNET_DATA")
+    with pytest.raises(FileNotFoundError, match="COFRNET_DATA is not set"):
+        load_table("magic")
+    with pytest.raises(ValueError, match="name must be one of"):
+        load_table("nothing")

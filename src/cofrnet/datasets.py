@@ -1,13 +1,24 @@
-"""Data sets: generators that need no file."""
+"""Data sets: generators that need no file, and loaders of files that the user has.
+
+Files are looked for in the folder named by the environment variable ``COFRNET_DATA``. A missing file is an error that
+says what to get and where to put it.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["waveform", "waveform_posterior"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TABLES", "Table", "load_table", "waveform", "waveform_posterior"]
 
 Floats = NDArray[np.float64]
 
@@ -66,3 +77,71 @@ def waveform_posterior(X: Floats) -> Floats:
     odds = np.exp(log - log.max(axis=1, keepdims=True))
     posterior: Floats = odds / odds.sum(axis=1, keepdims=True)
     return posterior
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in a file: where it comes from, which column is the target, and which are to be left out.
+
+    Nothing but the target is changed: categories and blanks are as in the original.
+    """
+
+    file: str
+    target: str
+    task: Literal["classification", "regression"]
+    source: str
+    leave_out: tuple[str, ...] = ()
+    blank: str | None = None
+
+
+TABLES = {
+    "waveform": Table(
+        "waveform_noise.csv.gz",
+        "class",
+        "classification",
+        "UCI Waveform Database Generator (Version 2), waveform-+noise.data, doi:10.24432/C56014",
+    ),
+    "magic": Table("magic04.csv.gz", "class", "classification", "UCI MAGIC Gamma Telescope, doi:10.24432/C52C8B"),
+    "credit_card": Table(
+        "default_credit_card.csv.gz",
+        "default payment next month",
+        "classification",
+        "UCI Default of Credit Card Clients, doi:10.24432/C55S3H",
+        leave_out=("ID",),
+    ),
+    "bike_sharing": Table(
+        "bike_sharing_hour.csv.gz",
+        "cnt",
+        "regression",
+        "UCI Bike Sharing, hour.csv, doi:10.24432/C5W894",
+        leave_out=("instant", "casual", "registered"),
+    ),
+    "telco_churn": Table(
+        "telco_churn.csv.gz",
+        "Churn",
+        "classification",
+        "IBM sample data set, Telco customer churn",
+        leave_out=("customerID",),
+        blank=" ",
+    ),
+}
+
+
+def load_table(name: str) -> tuple[pd.DataFrame, NDArray[Any]]:
+    """Features (a pandas frame) and target of one of `TABLES`, read from the folder named by ``COFRNET_DATA``."""
+    if name not in TABLES:
+        raise ValueError(f"name must be one of {sorted(TABLES)}; got name={name!r}.")
+    import pandas as pd
+
+    table = TABLES[name]
+    folder = os.environ.get("COFRNET_DATA")
+    path = Path(folder or ".") / table.file
+    if folder is None or not path.exists():
+        where = "COFRNET_DATA is not set" if folder is None else f"{path} does not exist"
+        raise FileNotFoundError(
+            f"the data set {name!r} must be in the folder that COFRNET_DATA names; {where}. Get it from its source "
+            f"({table.source}), save it there as {table.file} (CSV with a header), and set COFRNET_DATA to the folder."
+        )
+    frame = pd.read_csv(path, na_values=[table.blank] if table.blank else None)
+    y = frame.pop(table.target).to_numpy()
+    return frame.drop(columns=list(table.leave_out)), y

@@ -1,0 +1,1 @@
+"""Experiments that take longer than a test may: their results are kept as JSON lines in `experiments/results`."""

@@ -1,0 +1,205 @@
+"""Accuracy and speed on tables, ours and the peers', on the same rows in the same run.
+
+    python -m experiments.tabular                  # ours
+    python -m experiments.tabular --methods all    # with the peers, in the environment that `make peers` creates
+
+Protocol: for seeds 0 to 4 (0 to 2 for regression), 30 % of the rows are the test set, stratified for classes, and 5/70
+of the rest are validation rows: a method that can stop by given rows gets them, the others do without. Every method has
+the same settings for all tables. Results are appended to experiments/results/tabular.jsonl as they come; what is there
+already is not run again.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
+
+import cofrnet
+from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet.core import prepare
+from cofrnet.datasets import TABLES, load_table
+
+RESULTS = Path(__file__).parent / "results" / "tabular.jsonl"
+
+
+def ours(**settings: Any) -> Callable[[bool], Any]:
+    return lambda regression: (CoFrNetRegressor if regression else CoFrNetClassifier)(random_state=0, **settings)
+
+
+def numeric(X: Any) -> list[str]:
+    return [c for c in X.columns if X[c].dtype.kind in "if"]
+
+
+def encoded(model: Any, X: Any) -> Any:
+    """The model behind one-hot categories, mean-filled and standardised numbers."""
+    numbers = numeric(X)
+    others = [c for c in X.columns if c not in numbers]
+    return make_pipeline(
+        make_column_transformer(
+            (make_pipeline(SimpleImputer(), StandardScaler()), numbers),
+            (OneHotEncoder(handle_unknown="ignore", max_categories=64, sparse_output=False), others),
+        ),
+        model,
+    )
+
+
+class Peer:
+    """A peer and how it wants its table."""
+
+    def __init__(self, make: Callable[[bool], Any], table: str = "encoded") -> None:
+        self.make, self.table = make, table
+
+    def fit(self, X: Any, y: Any, regression: bool) -> Any:
+        model = self.make(regression)
+        if self.table == "encoded":
+            return encoded(model, X).fit(X, y)
+        if self.table == "category":
+            X = self.categories(X)
+        return model.fit(X, y)
+
+    def prepare(self, X: Any) -> Any:
+        return self.categories(X) if self.table == "category" else X
+
+    @staticmethod
+    def categories(X: Any) -> Any:
+        return X.astype({c: "category" for c in X.columns if c not in numeric(X)})
+
+
+def logistic(regression: bool) -> Any:
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+
+    return RidgeCV(np.logspace(-3, 3, 7)) if regression else LogisticRegression(max_iter=2000)
+
+
+def histogram_boosting(regression: bool) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    return kind(categorical_features="from_dtype", random_state=0)
+
+
+def mlp(regression: bool) -> Any:
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    kind = MLPRegressor if regression else MLPClassifier
+    return kind((100, 50), early_stopping=True, max_iter=300, random_state=0)
+
+
+def lightgbm(regression: bool) -> Any:
+    from lightgbm import LGBMClassifier, LGBMRegressor
+
+    return (LGBMRegressor if regression else LGBMClassifier)(verbose=-1, random_state=0)
+
+
+def xgboost(regression: bool) -> Any:
+    from xgboost import XGBClassifier, XGBRegressor
+
+    return (XGBRegressor if regression else XGBClassifier)(enable_categorical=True, random_state=0)
+
+
+def ebm(**settings: Any) -> Callable[[bool], Any]:
+    def make(regression: bool) -> Any:
+        from interpret.glassbox import ExplainableBoostingClassifier, ExplainableBoostingRegressor
+
+        kind = ExplainableBoostingRegressor if regression else ExplainableBoostingClassifier
+        return kind(random_state=0, **settings)
+
+    return make
+
+
+def pygam(regression: bool) -> Any:
+    from pygam import LinearGAM, LogisticGAM
+
+    return LinearGAM() if regression else LogisticGAM()
+
+
+OURS: dict[str, Callable[[bool], Any]] = {
+    "CoFrNet": ours(),
+    "CoFrNet, 8 members": ours(n_members=8),
+    "CoFrNet-D": ours(variant="D"),
+}
+PEERS = {
+    "logistic / ridge": Peer(logistic),
+    "MLP": Peer(mlp),
+    "histogram boosting": Peer(histogram_boosting, "category"),
+    "LightGBM": Peer(lightgbm, "category"),
+    "XGBoost": Peer(xgboost, "category"),
+    "pyGAM": Peer(pygam),
+    "EBM without pairs": Peer(ebm(interactions=0), "as it is"),
+    "EBM": Peer(ebm(), "as it is"),
+}
+
+
+def split(name: str, seed: int) -> tuple[Any, ...]:
+    X, y = load_table(name)
+    regression = TABLES[name].task == "regression"
+    if not regression:
+        y = LabelEncoder().fit_transform(y)
+    X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=seed, stratify=None if regression else y)
+    X, X_val, y, y_val = train_test_split(X, y, test_size=5 / 70, random_state=seed, stratify=None if regression else y)
+    return X, y, X_val, y_val, X_test, y_test, regression
+
+
+def quality(model: Any, X: Any, y: Any, regression: bool) -> dict[str, float]:
+    if regression:
+        return {"r2": r2_score(y, model.predict(X))}
+    if hasattr(model, "predict_proba"):
+        p = np.asarray(model.predict_proba(X), dtype=float)
+        p = np.column_stack([1 - p, p]) if p.ndim == 1 else p
+        found = {"accuracy": accuracy_score(y, p.argmax(1)), "log_loss": log_loss(y, p)}
+        return found | ({"auc": roc_auc_score(y, p[:, 1])} if p.shape[1] == 2 else {})
+    return {"accuracy": accuracy_score(y, model.predict(X))}
+
+
+def run(name: str, seed: int, method: str) -> dict[str, Any]:
+    X, y, X_val, y_val, X_test, y_test, regression = split(name, seed)
+    started = time.perf_counter()
+    if method in OURS:
+        model = OURS[method](regression).fit(X, y, X_val=X_val, y_val=y_val)
+    else:
+        model = PEERS[method].fit(X, y, regression)
+        X_test = PEERS[method].prepare(X_test)
+    fitted = time.perf_counter()
+    result = quality(model, X_test, y_test, regression)
+    return result | {"fit_seconds": fitted - started, "test_seconds": time.perf_counter() - fitted}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, or names")
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=None)
+    parser.add_argument("--again", action="store_true", help="run also what is there already")
+    arguments = parser.parse_args()
+    groups = {"ours": list(OURS), "peers": list(PEERS), "all": [*OURS, *PEERS]}
+    methods = [m for given in arguments.methods for m in groups.get(given, [given])]
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    done = {(r["table"], r["seed"], r["method"]) for r in map(json.loads, lines)} if not arguments.again else set()
+    warnings.simplefilter("ignore")
+    prepare()
+    for name in arguments.tables:
+        for seed in arguments.seeds or range(3 if TABLES[name].task == "regression" else 5):
+            for method in methods:
+                if (name, seed, method) in done or (method == "pyGAM" and name == "waveform"):  # pyGAM has two classes
+                    continue
+                result = {"table": name, "seed": seed, "method": method, "cofrnet": cofrnet.__version__}
+                result |= {key: round(value, 5) for key, value in run(name, seed, method).items()}
+                RESULTS.parent.mkdir(exist_ok=True)
+                with RESULTS.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
+                print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
