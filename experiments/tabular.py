@@ -128,6 +128,7 @@ OURS: dict[str, Callable[[bool], Any]] = {
     "CoFrNet": ours(),
     "CoFrNet, 8 members": ours(n_members=8),
     "CoFrNet-D": ours(variant="D"),
+    "CoFrNet-D, 15 pairs": ours(variant="D", interactions=15),
 }
 PEERS = {
     "logistic / ridge": Peer(logistic),

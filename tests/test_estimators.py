@@ -297,7 +297,7 @@ def test_nonsense_weights(weight, message):
         ({"variant": "X"}, "variant must be"),
         ({"depth": -1}, "depth must be"),
         ({"max_epochs": 0}, "max_epochs must be 1 or more; got max_epochs=0"),
-        ({"learning_rate": 0}, "learning_rate must be positive"),
+        ({"learning_rate": 0}, "learning_rate must be 'auto' or positive"),
         ({"weight_decay": -1}, "weight_decay must be 'auto', or 0 or more"),
         ({"validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),
         ({"scaling": "log"}, "scaling must be"),
@@ -354,3 +354,68 @@ def test_unfitted_and_unknown_labels():
         CoFrNetClassifier().predict(GOOD)
     with pytest.raises(ValueError, match=r"y must hold known classes; got 2. The classes are \[0, 1\]"):
         CoFrNetClassifier(**QUICK).fit(GOOD, BINARY, X_val=GOOD, y_val=BINARY + 1)
+
+
+def crossed(n=2000, seed=0):
+    """Columns a to f; y is made of a*b and of d alone."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.uniform(-1, 1, (n, 6)), columns=list("abcdef"))
+    return X, (3 * X["a"] * X["b"] + X["d"] + 0.1 * rng.standard_normal(n)).to_numpy()
+
+
+def test_interactions_are_found_and_help():
+    X, y = crossed()
+    plain = CoFrNetRegressor(**QUICK, variant="D").fit(X[:1500], y[:1500])
+    paired = CoFrNetRegressor(**QUICK, variant="D", interactions=1).fit(X[:1500], y[:1500])
+    assert paired.pairs_ == [(0, 1)]
+    assert plain.score(X[1500:], y[1500:]) < 0.4
+    assert paired.score(X[1500:], y[1500:]) > 0.8
+    named = CoFrNetRegressor(**QUICK, variant="D", interactions=[("b", "a")]).fit(X[:1500], y[:1500])
+    assert named.score(X[1500:], y[1500:]) > 0.8
+
+
+def test_interactions_with_categories():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"k": rng.choice(["p", "q"], 2000), "x": rng.uniform(-1, 1, 2000), "z": rng.uniform(-1, 1, 2000)})
+    y = np.where(X["k"] == "p", 1.0, -1.0) * X["x"]
+    model = CoFrNetRegressor(**QUICK, variant="D", interactions=1).fit(X, y)
+    assert model.pairs_ == [(0, 1)]
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("variant", ["D", "S"])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("pole", ["smooth", "clamp"])
+def test_monotone_columns_are_monotone_everywhere(variant, sign, pole):
+    X, y = crossed(1000)
+    y = (
+        y - 2 * sign * np.sin(3 * X["c"].to_numpy()) + sign * X["e"].to_numpy()
+    )  # against the constraint in c, with it in e
+    model = CoFrNetRegressor(**QUICK, variant=variant, pole=pole, monotonic_cst={"c": sign, "e": sign}).fit(X, y)
+    rng = np.random.default_rng(1)
+    grid = np.linspace(-3, 3, 200)
+    rows = X.sample(20, random_state=0)
+    for column in ("c", "e"):
+        lines = rows.loc[rows.index.repeat(200)].assign(**{column: np.tile(grid, 20)})
+        steps = np.diff(model.predict(lines).reshape(20, 200), axis=1) * sign
+        assert steps.min() >= -1e-5
+    moved = X.assign(e=X["e"] + rng.uniform(0, 1, len(X)))
+    assert (model.predict(moved) - model.predict(X)).mean() * sign > 0.05, "it is not just constant"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"monotonic_cst": {"nope": 1}}, "monotonic_cst must name columns of X; got 'nope'"),
+        ({"monotonic_cst": {"a": 2}}, "monotonic_cst must be made of -1, 0 and 1"),
+        ({"monotonic_cst": [1, 0]}, "monotonic_cst must be a dict, or one of -1, 0, 1 for each column"),
+        ({"monotonic_cst": {"a": 1}, "variant": "F"}, "variant must be one with curves for monotonic_cst"),
+        ({"monotonic_cst": {"a": 1}, "interactions": [("a", "b")]}, "pairs of columns that are not monotone"),
+        ({"interactions": [("a", "a")]}, "interactions must be pairs of different columns"),
+        ({"interactions": -1}, "interactions must be 0 or more"),
+    ],
+)
+def test_impossible_constraints_are_refused(parameters, message):
+    X, y = crossed(100)
+    with pytest.raises(ValueError, match=message):
+        CoFrNetRegressor(**QUICK, **parameters).fit(X, y)

@@ -114,17 +114,16 @@ class TableEncoder:
         return sum(len(column.inputs) for column in self.columns)
 
     @property
-    def input_column(self) -> list[int]:
-        """Position of the column that each input belongs to."""
-        return [j for j, column in enumerate(self.columns) for _ in column.inputs]
+    def column_inputs(self) -> list[tuple[int, ...]]:
+        """Positions of the inputs of each column."""
+        ends = np.cumsum([len(column.inputs) for column in self.columns]).tolist()
+        return [tuple(range(end - len(c.inputs), end)) for end, c in zip(ends, self.columns, strict=True)]
 
     @property
     def curved_inputs(self) -> tuple[int, ...]:
         """Inputs that take more than two values, and so have a curve: the numeric ones."""
-        first = np.cumsum([0, *(len(column.inputs) for column in self.columns)])
-        return tuple(
-            int(first[j]) for j, c in enumerate(self.columns) if isinstance(c, NumericColumn) and len(c.knots) > 2
-        )
+        pairs = zip(self.columns, self.column_inputs, strict=True)
+        return tuple(own[0] for c, own in pairs if isinstance(c, NumericColumn) and len(c.knots) > 2)
 
     def encode(self, columns: Sequence[Any]) -> NDArray[np.float32]:
         """Inputs of a table given as the columns of `as_columns`. Returns (n, n_inputs)."""

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,7 +15,7 @@ import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
 from sklearn.utils import assert_all_finite, check_random_state
@@ -25,7 +25,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from torch import Tensor
 
 from cofrnet.core import clamped
-from cofrnet.estimators.encoding import Scaling, TableEncoder, as_columns
+from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns
+from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
     AbsoluteError,
@@ -39,6 +40,9 @@ from cofrnet.training import (
     ProgressBar,
     Rows,
     SquaredError,
+    Trained,
+    least_squares,
+    monotone_projection,
     train,
 )
 
@@ -49,6 +53,8 @@ Floats = NDArray[np.floating[Any]]
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
 PREDICT_CHUNK = 16_384
+LADDERS_PER_PAIR = 8
+STARTS, SMALL_PARAMETERS, SMALL_ROWS = 20, 100, 5000  # of second-order least squares
 
 
 class _TabularCoFrNet(BaseEstimator):
@@ -58,13 +64,14 @@ class _TabularCoFrNet(BaseEstimator):
     depth: int
     n_ladders: int
     ladders_per_feature: int
+    interactions: int | Sequence[Sequence[Any]]
     n_members: int
     bootstrap: bool
     pole: str
     epsilon: float | None
     max_epochs: int
     batch_size: int
-    learning_rate: float
+    learning_rate: float | Literal["auto"]
     weight_decay: float | Literal["auto"]
     dropout: float
     early_stopping: bool
@@ -72,6 +79,7 @@ class _TabularCoFrNet(BaseEstimator):
     n_iter_no_change: int | None
     categorical_features: Any
     max_categories: int
+    monotonic_cst: Any
     scaling: Scaling
     warm_start: bool
     checkpoint: str | Path | None
@@ -95,6 +103,9 @@ class _TabularCoFrNet(BaseEstimator):
 
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
         """y as numbers for the loss; with `reset`, learn what they stand for (classes, scale)."""
+        raise NotImplementedError
+
+    def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
         raise NotImplementedError
 
     def _losses(self) -> tuple[Loss, dict[str, Loss]]:
@@ -170,7 +181,8 @@ class _TabularCoFrNet(BaseEstimator):
         }
         for name, least in at_least.items():
             _require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
-        _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "positive")
+        rate = self.learning_rate
+        _require(rate == "auto" or float(rate) > 0, "learning_rate", rate, "'auto' or positive")
         decay = self.weight_decay
         _require(decay == "auto" or float(decay) >= 0, "weight_decay", decay, "'auto', or 0 or more")
         _require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
@@ -207,14 +219,77 @@ class _TabularCoFrNet(BaseEstimator):
             t_val = self._checked_targets(y_val, reset=False)
             _require_same_length(len(x_val), len(t_val))
             validation = _as_rows(x_val, t_val, None, np.arange(len(x_val)))
+        if self._solves_least_squares(data):
+            self._fit_least_squares(data, validation, generator)
+            return self
         if not again:
-            self.model_ = CoFrNet(self._spec(), generator=generator)
+            self.pairs_ = self._pairs(data, validation, generator, rng)
+            self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
             self._start_from_linear(data)
         self._train(data, validation, generator, rng)
         return self
 
-    def _spec(self) -> CoFrNetSpec:
+    def _pairs(
+        self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any
+    ) -> list[tuple[int, int]]:
+        """Positions of the pairs of columns that get ladders of their own."""
+        wanted, names = self.interactions, self._names()
+        if not isinstance(wanted, int | np.integer):
+            pairs = [tuple(_position(c, names, "interactions") for c in pair) for pair in wanted]
+            _require(all(len(set(p)) == 2 for p in pairs), "interactions", wanted, "pairs of different columns")
+            return pairs  # type: ignore[return-value]
+        _require(wanted >= 0, "interactions", wanted, "0 or more, or a list of pairs")
+        if wanted == 0 or len(names) < 2:
+            return []
+        additive = clone(self).set_params(
+            variant="D", interactions=0, n_members=1, checkpoint=None, verbose=0, callbacks=None, max_epochs=15
+        )
+        for name, value in vars(self).items():  # what is known of columns and targets already
+            if name not in additive.get_params():
+                setattr(additive, name, value)
+        additive.model_ = CoFrNet(additive._spec(), generator=generator)
+        additive._start_from_linear(data)
+        additive._train(data, validation, generator, rng)
+        x = data.x.requires_grad_(False)
+        scores = additive.model_.member_scores(x).detach().requires_grad_()  # (n, 1, q)
+        (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
+        free = [j for j in range(len(names)) if j not in self._monotone()]
+        columns = [_one_number(x[:, self.encoder_.column_inputs[j]].numpy()) for j in free]
+        found = strongest_pairs(columns, -slope.squeeze(1).numpy(), int(wanted))
+        return [(free[i], free[j]) for i, j in found]
+
+    def _monotone(self) -> dict[int, int]:
+        """Positions of columns that the score must rise (+1) or fall (-1) with."""
+        given, names = self.monotonic_cst, self._names()
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            _require(len(given) == len(names), "monotonic_cst", given, "a dict, or one of -1, 0, 1 for each column")
+            given = dict(enumerate(given))
+        signs = {_position(c, names, "monotonic_cst"): int(sign) for c, sign in given.items()}
+        _require(set(signs.values()) <= {-1, 0, 1}, "monotonic_cst", self.monotonic_cst, "made of -1, 0 and 1")
+        for j, sign in signs.items():
+            if sign and not isinstance(self.encoder_.columns[j], NumericColumn):
+                raise ValueError(f"monotonic_cst must name numeric columns; got {names[j]!r}, which is categorical.")
+        if any(signs.values()) and self._count_outputs() > 1:
+            raise ValueError("monotonic_cst must be used with one score; got several classes or targets.")
+        return {j: sign for j, sign in signs.items() if sign}
+
+    def _projection(self, data: Rows) -> Callable[[], None] | None:
+        signs = self._monotone()
+        if not signs:
+            return None
+        _require(self.variant in ("D", "S", "DL"), "variant", self.variant, "one with curves for monotonic_cst")
+        paired = {j for pair in getattr(self, "pairs_", []) for j in pair}
+        _require(not paired & set(signs), "interactions", self.interactions, "pairs of columns that are not monotone")
+        first = {self.encoder_.column_inputs[j][0]: sign for j, sign in signs.items()}
+        return monotone_projection(self.model_, first, data.x.amin(0), data.x.amax(0))
+
+    def _spec(self, pairs: Sequence[tuple[int, int]] = ()) -> CoFrNetSpec:
+        inputs = self.encoder_.column_inputs
+        subsets = [(*inputs[i], *inputs[j]) for i, j in pairs for _ in range(LADDERS_PER_PAIR)]
         return CoFrNetSpec(
+            subsets=tuple(subsets),
             n_features=self.encoder_.n_inputs,
             n_outputs=self._count_outputs(),
             variant=self.variant,
@@ -256,14 +331,19 @@ class _TabularCoFrNet(BaseEstimator):
                 parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
 
     def _options(self, n: int) -> LoopOptions:
-        decay = AutomaticDecay(self.encoder_.n_inputs / n, self._null_loss())
+        additive = self.variant == "D"
+        decay = AutomaticDecay(self.encoder_.n_inputs / n, self._null_loss(), 0.2 if additive else 1.0)
+        automatic_rate = 0.05 if additive else 0.02
         return LoopOptions(
             max_epochs=self.max_epochs,
             batch_size=min(self.batch_size, max(16, n // 8)),  # a few steps an epoch even where rows are few
-            learning_rate=self.learning_rate,
+            learning_rate=automatic_rate if self.learning_rate == "auto" else self.learning_rate,
             weight_decay=decay if self.weight_decay == "auto" else float(self.weight_decay),
             patience=self.n_iter_no_change if self.early_stopping else None,
         )
+
+    def _solves_least_squares(self, data: Rows) -> bool:
+        return False
 
     def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any) -> None:
         model, device = self.model_, _device(self.device)
@@ -276,6 +356,10 @@ class _TabularCoFrNet(BaseEstimator):
             parts = [model.spec.to_dict(), repr(options), repr(loss)]
             print_ = _fingerprint(parts, data, *([] if validation is None else [validation]))
             checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, print_)
+        project = self._projection(data)
+        if project is not None:
+            project()
+            device = torch.device("cpu")
         model.to(device)
         model.dropout.generator = generator
         share = _clamped_share(model, data.x[:256].to(device)) if self.pole == "clamp" else None
@@ -292,11 +376,15 @@ class _TabularCoFrNet(BaseEstimator):
                 generator=generator,
                 metrics=metrics,
                 clamped_share=share,
+                project=project,
                 callbacks=callbacks,
                 checkpoint=checkpoint,
             )
         model.dropout.generator = None
         model.to("cpu")
+        self._record(trained)
+
+    def _record(self, trained: Trained) -> None:
         self.history_ = trained.history
         self.n_iter_ = len(trained.history.get("loss", []))
         self.best_epoch_ = trained.best_epoch
@@ -305,7 +393,7 @@ class _TabularCoFrNet(BaseEstimator):
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in chunks of bounded memory."""
-        x = self._encode(X)
+        x = self._encode(X).to(self.model_.head.dtype)
         with torch.no_grad():
             parts = [self.model_(part) for part in x.split(PREDICT_CHUNK)]
         return torch.cat(parts).double().numpy()
@@ -317,16 +405,18 @@ class AutomaticDecay:
 
         72 (noise/signal)^0.65 (p/n)^0.4, from 1 to 16,     noise = loss / loss of the best constant = 1 - signal
 
-    The form and its numbers were chosen on held-out training rows of nine tables.
+    times `share`, which is small for additive models: they have little to overfit with. The form and its numbers were
+    chosen on held-out training rows of nine tables.
     """
 
     width: float  # p/n
     null_loss: float
+    share: float = 1.0
 
     def __call__(self, loss: float) -> float:
         """The decay of the whole training."""
         noise = min(0.95, loss / self.null_loss) if math.isfinite(loss) and self.null_loss > 0 else 0.95
-        return float(np.clip(72 * (noise / (1 - noise)) ** 0.65 * self.width**0.4, 1.0, 16.0))
+        return self.share * float(np.clip(72 * (noise / (1 - noise)) ** 0.65 * self.width**0.4, 1.0, 16.0))
 
 
 # The constructors are written out, twice: scikit-learn reads their signature.
@@ -346,6 +436,9 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         Full ladders, in every variant but "D".
     ladders_per_feature : int
         Single-feature ladders for each numeric feature, in every variant but "F".
+    interactions : int or list of pairs
+        Pairs of columns that get ladders of their own, by name or position; a number takes that many, the strongest on
+        what an additive model leaves over.
     n_members : int
         Models trained side by side and averaged; the result is one CoFrNet.
     bootstrap : bool
@@ -355,8 +448,8 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
     max_epochs : int
     batch_size : int
         Rows of one step; fewer where there are not enough for eight steps an epoch.
-    learning_rate : float
-        Highest of the one cycle it goes through.
+    learning_rate : float or "auto"
+        Highest of the one cycle it goes through; "auto" is 0.05 for "D" and 0.02 for the others.
     weight_decay : float or "auto"
         How much a weight that the data do not hold shrinks over the whole training: by exp(-weight_decay).
     dropout : float
@@ -372,6 +465,9 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         Names or positions; "auto" takes columns of strings, categories and bools.
     max_categories : int
         Most levels of a categorical column that get an effect of their own; the others share one.
+    monotonic_cst : dict or list, optional
+        {column: +1 or -1}, by name or position, or one of +1, -1, 0 for each column: the score must rise or fall with
+        it. Holds exactly. Such a column acts alone: full ladders and pairs do not read it.
     scaling : {"quantile", "standard", "minmax"}
         How numeric columns are scaled; "quantile" withstands heavy tails and outliers.
     warm_start : bool
@@ -405,13 +501,14 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         depth: int = 3,
         n_ladders: int = 64,
         ladders_per_feature: int = 8,
+        interactions: int | Sequence[Sequence[Any]] = 0,
         n_members: int = 1,
         bootstrap: bool = False,
         pole: str = "smooth",
         epsilon: float | None = None,
         max_epochs: int = 40,
         batch_size: int = 512,
-        learning_rate: float = 0.02,
+        learning_rate: float | Literal["auto"] = "auto",
         weight_decay: float | Literal["auto"] = "auto",
         dropout: float = 0.0,
         early_stopping: bool = True,
@@ -420,6 +517,7 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         class_weight: Any = None,
         categorical_features: Any = "auto",
         max_categories: int = 64,
+        monotonic_cst: Any = None,
         scaling: Scaling = "quantile",
         warm_start: bool = False,
         checkpoint: str | Path | None = None,
@@ -433,6 +531,7 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         self.depth = depth
         self.n_ladders = n_ladders
         self.ladders_per_feature = ladders_per_feature
+        self.interactions = interactions
         self.n_members = n_members
         self.bootstrap = bootstrap
         self.pole = pole
@@ -448,6 +547,7 @@ class CoFrNetClassifier(ClassifierMixin, _TabularCoFrNet):
         self.class_weight = class_weight
         self.categorical_features = categorical_features
         self.max_categories = max_categories
+        self.monotonic_cst = monotonic_cst
         self.scaling = scaling
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -538,9 +638,13 @@ class CoFrNetRegressor(RegressorMixin, _TabularCoFrNet):
     ----------
     loss : {"squared_error", "absolute_error", "huber"} or callable
         A callable takes scores (n, members, q) and scaled targets (n, q) and returns the cost of each row and member.
-    variant, depth, n_ladders, ladders_per_feature, n_members, bootstrap, pole, epsilon, max_epochs, batch_size, \
-learning_rate, weight_decay, dropout, early_stopping, validation_fraction, n_iter_no_change, categorical_features, \
-max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, device, random_state, verbose
+    solver : {"auto", "adamw", "least_squares"}
+        "least_squares" is Levenberg-Marquardt from 20 starts for each member, for one target and squared error; "auto"
+        takes it where the model has at most 100 parameters and the table three times as many rows, and at most 5000.
+    variant, depth, n_ladders, ladders_per_feature, interactions, n_members, bootstrap, pole, epsilon, max_epochs, \
+batch_size, learning_rate, weight_decay, dropout, early_stopping, validation_fraction, n_iter_no_change, \
+categorical_features, max_categories, monotonic_cst, scaling, warm_start, checkpoint, checkpoint_every, callbacks, \
+device, random_state, verbose
         See `CoFrNetClassifier`.
 
     Attributes
@@ -555,17 +659,19 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
     def __init__(
         self,
         loss: str | Callable[..., Any] = "squared_error",
+        solver: Literal["auto", "adamw", "least_squares"] = "auto",
         variant: Variant = "S",
         depth: int = 3,
         n_ladders: int = 64,
         ladders_per_feature: int = 8,
+        interactions: int | Sequence[Sequence[Any]] = 0,
         n_members: int = 1,
         bootstrap: bool = False,
         pole: str = "smooth",
         epsilon: float | None = None,
         max_epochs: int = 40,
         batch_size: int = 512,
-        learning_rate: float = 0.02,
+        learning_rate: float | Literal["auto"] = "auto",
         weight_decay: float | Literal["auto"] = "auto",
         dropout: float = 0.0,
         early_stopping: bool = True,
@@ -573,6 +679,7 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
         n_iter_no_change: int | None = None,
         categorical_features: Any = "auto",
         max_categories: int = 64,
+        monotonic_cst: Any = None,
         scaling: Scaling = "quantile",
         warm_start: bool = False,
         checkpoint: str | Path | None = None,
@@ -583,10 +690,12 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
         verbose: int = 0,
     ) -> None:
         self.loss = loss
+        self.solver = solver
         self.variant = variant
         self.depth = depth
         self.n_ladders = n_ladders
         self.ladders_per_feature = ladders_per_feature
+        self.interactions = interactions
         self.n_members = n_members
         self.bootstrap = bootstrap
         self.pole = pole
@@ -601,6 +710,7 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
         self.n_iter_no_change = n_iter_no_change
         self.categorical_features = categorical_features
         self.max_categories = max_categories
+        self.monotonic_cst = monotonic_cst
         self.scaling = scaling
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -635,6 +745,35 @@ max_categories, scaling, warm_start, checkpoint, checkpoint_every, callbacks, de
         if y.shape[1] != len(self.target_mean_):
             raise ValueError(f"y must have {len(self.target_mean_)} output(s), as before; got {y.shape[1]}.")
         return ((y - self.target_mean_) / self.target_scale_).astype(np.float32)
+
+    def _solves_least_squares(self, data: Rows) -> bool:
+        solvers = ("auto", "adamw", "least_squares")
+        _require(self.solver in solvers, "solver", self.solver, "auto, adamw or least_squares")
+        unconstrained = self.monotonic_cst is None and np.ndim(self.interactions) == 0 and self.interactions == 0
+        possible = self.loss == "squared_error" and self._count_outputs() == 1 and unconstrained
+        if self.solver == "least_squares":
+            needed = "'adamw' or 'auto' unless loss='squared_error', y has one column, and no pairs or constraints"
+            _require(possible, "solver", self.solver, needed)
+            return True
+        each = self._spec().n_parameters // self.n_members
+        small = each <= SMALL_PARAMETERS and 3 * each <= len(data) <= SMALL_ROWS
+        return self.solver == "auto" and possible and small
+
+    def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
+        spec = self._spec()
+        starts = replace(spec, n_members=STARTS * spec.n_members, dropout=0.0)
+        model = CoFrNet(starts, generator=generator, dtype=torch.float64)
+        trained = least_squares(model, data.double(), validation=None if validation is None else validation.double())
+        assert trained.member_losses is not None
+        chosen = trained.member_losses.argsort()[: spec.n_members].tolist()
+        self.model_ = CoFrNet(spec, dtype=torch.float64)
+        states = [model.member(i).state_dict() for i in chosen]
+        several = spec.n_members > 1
+        self.model_.load_state_dict(
+            {name: torch.stack([s[name] for s in states]) if several else states[0][name] for name in states[0]}
+        )
+        self.model_.eval()
+        self._record(trained)
 
     def _null_loss(self) -> float:
         return 1.0  # targets are scaled to variance 1
@@ -711,6 +850,11 @@ def _checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:
     return weight
 
 
+def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:
+    """The inputs of a column as one number a row: itself, or the code of its level."""
+    return inputs[:, 0] if inputs.shape[1] == 1 else inputs @ np.arange(1, inputs.shape[1] + 1)
+
+
 def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:
     return column[rows.tolist()] if isinstance(column, nw.Series) else column[rows]
 
@@ -739,7 +883,9 @@ def _clamped_share(model: CoFrNet, x: Tensor) -> Callable[[], float]:
 
     def share() -> float:
         with torch.no_grad():
-            inside = [clamped(a, model.spec.pole, eps)[1:].float().mean() for a, eps in model.rungs_read(x)]
+            banks = model.read_by_banks(x)
+            rungs = ((bank, bank.partial_denominators(reads)) for _, bank, reads, _ in banks)
+            inside = [clamped(a, bank.pole, bank.epsilon)[1:].float().mean() for bank, a in rungs]
         return float(torch.stack(inside).mean()) if inside else 0.0
 
     return share

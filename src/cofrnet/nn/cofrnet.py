@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cofrnet.core.poles import resolve_pole
 from cofrnet.nn import fused
-from cofrnet.nn.ladders import DiagonalLadders, FullLadders, SubsetLadders, check_subset
+from cofrnet.nn.ladders import DiagonalLadders, FullLadders, Ladders, SubsetLadders, check_subset
 
 __all__ = ["CoFrNet", "CoFrNetSpec", "Variant"]
 
@@ -261,39 +261,30 @@ class CoFrNet(nn.Module):
                 bank.reset_parameters(generator)
         self._reset_head(generator)
 
-    def _values(self, x: Tensor) -> Tensor:
-        """Values of all ladders, feature-first. Shapes: x (n, p); returns (members, L, n)."""
-        parts = []
-        reads = x
-        if self.curves is not None:
-            curves = self.curves.values(x if self._curved is None else x[:, self._curved])
-            parts.append(curves)
-            if self.spec.variant == "S":
-                features = x.T.expand(len(curves), -1, -1)
-                reads = torch.cat([features, curves], dim=1).transpose(1, 2)  # (members, n, p + p m)
-        if self.subsets is not None:
-            parts.append(self.subsets.values(x))
-        if self.full is not None:
-            parts.append(self.full.values(reads))
-        if not parts:
-            return x.new_empty(self.spec.n_members, 0, len(x))
-        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+    def read_by_banks(self, x: Tensor) -> Iterator[tuple[str, Ladders, Tensor, Tensor]]:
+        """Name, bank, what it reads, and its values, in the order of the head.
 
-    def rungs_read(self, x: Tensor) -> list[tuple[Tensor, float | Tensor]]:
-        """Partial denominators and epsilon of each bank, on rows x (n, p); each (d+1, n, [members,] L)."""
-        found = []
+        Shapes: x (n, p); reads (n, inputs), (members, n, inputs) for the full ladders of "S"; values (members, L, n).
+        """
         reads = x
         if self.curves is not None:
             curved = x if self._curved is None else x[:, self._curved]
-            found.append((self.curves.partial_denominators(curved), self.curves.epsilon))
+            values = self.curves.values(curved)
+            yield "curves", self.curves, curved, values
             if self.spec.variant == "S":
-                curves = self.curves.values(curved)
-                reads = torch.cat([x.T.expand(len(curves), -1, -1), curves], dim=1).transpose(1, 2)
+                features = x.T.expand(len(values), -1, -1)
+                reads = torch.cat([features, values], dim=1).transpose(1, 2)  # (members, n, p + p m)
         if self.subsets is not None:
-            found.append((self.subsets.partial_denominators(x), self.subsets.epsilon))
+            yield "subsets", self.subsets, x, self.subsets.values(x)
         if self.full is not None:
-            found.append((self.full.partial_denominators(reads), self.full.epsilon))
-        return found
+            yield "full", self.full, reads, self.full.values(reads)
+
+    def _values(self, x: Tensor) -> Tensor:
+        """Values of all ladders, feature-first. Shapes: x (n, p); returns (members, L, n)."""
+        parts = [values for _, _, _, values in self.read_by_banks(x)]
+        if not parts:
+            return x.new_empty(self.spec.n_members, 0, len(x))
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
     def _rows(self, x: Tensor) -> Tensor:
         if x.shape[-1] != self.spec.n_features:

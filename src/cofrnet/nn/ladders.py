@@ -152,15 +152,21 @@ class Ladders(nn.Module):
 
         Weight 0 and bias +inf where a ladder is not as deep, 0 and 0 for a first rung that is left out.
         """
-        weight, bias = self._rungs()
+        weight, bias = self.full_rungs()
         if not self.first:
             weight, bias = (torch.cat([torch.zeros_like(part[:, :1]), part], dim=1) for part in (weight, bias))
         return (weight, bias) if self.members > 1 else (weight[0], bias[0])
 
-    def _rungs(self) -> tuple[Tensor, Tensor]:
+    def full_rungs(self) -> tuple[Tensor, Tensor]:
+        """The same, always with the member axis, and starting at the first rung that has parameters."""
         weight = _unpacked(self.weight.view(self.members, -1), self._weight_at, self._shape, 0.0)
         bias = _unpacked(self.bias.view(self.members, -1), self._rung_at, self._shape[:2], math.inf)
         return weight, bias  # (members, d+1, L, *fan), (members, d+1, L)
+
+    def packed(self, full: Tensor, weights: bool) -> Tensor:
+        """Those entries of (..., all weights or biases) that are parameters."""
+        places = self._weight_at if weights else self._rung_at
+        return full if places is None else full[..., places]
 
     def partial_denominators(self, x: Tensor) -> Tensor:
         """a_k = w_k·x + b_k for every row, rung and ladder. Shapes: x (n, p); returns (d+1, n, [members,] L)."""
@@ -169,6 +175,10 @@ class Ladders(nn.Module):
 
     def _partial_denominators(self, x: Tensor) -> Tensor:
         """The same, as it lies in memory. Shapes: x (n, p), or (members, n, p); returns (members, d+1, L, n)."""
+        raise NotImplementedError
+
+    def reads(self, x: Tensor) -> Tensor:
+        """What the weights of each ladder multiply. Shapes: x as above; returns (1 or members, n, 1 or L, *fan)."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -224,13 +234,16 @@ class FullLadders(Ladders):
         super().__init__(n_features, depths, [n_features] * n_ladders, (n_features,), first=first, **options)
 
     def _partial_denominators(self, x: Tensor) -> Tensor:
-        weight, bias = self._rungs()
+        weight, bias = self.full_rungs()
         if x.ndim == 2:  # all members read the same features: one product for all
             a = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, self.n_features), x.T)  # (members (d+1) L, n)
         else:
             a = torch.baddbmm(bias.flatten(1).unsqueeze(-1), weight.flatten(1, 2), x.transpose(1, 2))
         a = a.view(self.members, *self._shape[:2], -1)
         return a if self.first else nn.functional.pad(a, (0, 0, 0, 0, 1, 0))  # (members, d+1, L, n)
+
+    def reads(self, x: Tensor) -> Tensor:  # noqa: D102
+        return (x if x.ndim == 3 else x.unsqueeze(0)).unsqueeze(2)  # (1 or members, n, 1, p)
 
 
 class DiagonalLadders(Ladders):
@@ -264,13 +277,16 @@ class DiagonalLadders(Ladders):
 
     def _partial_denominators(self, x: Tensor) -> Tensor:
         shape = (self.members, self._shape[0], self.n_features, self.ladders_per_feature, 1)
-        weight, bias = (part.view(shape) for part in self._rungs())
+        weight, bias = (part.view(shape) for part in self.full_rungs())
         a = torch.addcmul(bias, weight, x.T.unsqueeze(1))  # (members, d+1, p, m, n)
         return a.flatten(2, 3)  # (members, d+1, L, n)
 
+    def reads(self, x: Tensor) -> Tensor:  # noqa: D102
+        return x.repeat_interleave(self.ladders_per_feature, dim=1).unsqueeze(0)  # (1, n, L)
+
     def values(self, x: Tensor) -> Tensor:  # noqa: D102
         shape = (self.members, self._shape[0], self.n_features, self.ladders_per_feature)
-        weight, bias = (part.view(shape) for part in self._rungs())
+        weight, bias = (part.view(shape) for part in self.full_rungs())
         return feature_ladders(x.T, weight, bias, self.pole, self.epsilon).flatten(1, 2)  # (members, L, n)
 
 
@@ -305,9 +321,12 @@ class SubsetLadders(Ladders):
         self.register_buffer("_reads", reads.to(self.weight.device), persistent=False)
 
     def _partial_denominators(self, x: Tensor) -> Tensor:
-        weight, bias = self._rungs()
+        weight, bias = self.full_rungs()
         a = weight.transpose(1, 2) @ x.T[self._reads]  # (members, L, d+1, s) @ (L, s, n)
         return a.transpose(1, 2) + bias.unsqueeze(-1)  # (members, d+1, L, n)
+
+    def reads(self, x: Tensor) -> Tensor:  # noqa: D102
+        return x[:, self._reads].unsqueeze(0)  # (1, n, L, s)
 
 
 def check_subset(subset: Sequence[int], n_features: int) -> None:

@@ -2,6 +2,8 @@
 
 from cofrnet.training.batches import Rows, Source, Stream
 from cofrnet.training.checkpoints import Checkpoint
+from cofrnet.training.constraints import monotone_projection
+from cofrnet.training.least_squares import jacobian, least_squares
 from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
 from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
 from cofrnet.training.progress import ProgressBar
@@ -24,5 +26,8 @@ __all__ = [
     "Stream",
     "Trained",
     "evaluate",
+    "jacobian",
+    "least_squares",
+    "monotone_projection",
     "train",
 ]

@@ -56,6 +56,10 @@ class Rows:
         weight = None if self.weight is None else self.weight.to(device)
         return Rows(self.x.to(device), self.y.to(device), weight)
 
+    def double(self) -> Rows:
+        """The same rows in float64."""
+        return Rows(self.x.double(), self.y.double(), None if self.weight is None else self.weight.double())
+
     def select(self, index: Tensor) -> Rows:
         """Some of the rows."""
         return Rows(self.x[index], self.y[index], None if self.weight is None else self.weight[index])

@@ -72,6 +72,7 @@ class Trained:
     history: dict[str, list[float]] = field(default_factory=dict)
     best_epoch: int = 0
     interrupted: bool = False
+    member_losses: Tensor | None = None
 
 
 def one_cycle(progress: float, warm_up: float = 0.3) -> float:

@@ -1,0 +1,144 @@
+"""Second-order least squares: Levenberg-Marquardt with the closed-form Jacobian, many starts side by side.
+
+For small regressions, where one step with curvature is worth thousands without: the paper's functions of two variables,
+calibration curves, physical laws. Works in float64. The starts are the members of one CoFrNet.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from cofrnet.core import sensitivities
+from cofrnet.nn import CoFrNet
+from cofrnet.training.batches import Rows
+from cofrnet.training.loop import FitInterruptedWarning, Trained
+
+__all__ = ["jacobian", "least_squares"]
+
+
+def jacobian(model: CoFrNet, x: Tensor) -> Tensor:
+    """Derivative of the score by every parameter, for each row and member, in closed form.
+
+        d score / d w_k = (d score / d f) (df/da_k) x,      d score / d b_k = (d score / d f) (df/da_k)
+
+    where d score / d f is the head's weight of the ladder; for a curve of variant "S", plus what the full ladders make
+    of it. Parameters are in the order of ``model.named_parameters()``, flattened.
+
+    Shapes: x (n, p), one output; returns (members, n, parameters of a member).
+    """
+    spec, members, n = model.spec, model.spec.n_members, len(x)
+    if spec.n_outputs != 1 or spec.learn_epsilon:
+        raise ValueError(
+            f"a jacobian must be of one output and a fixed epsilon; got n_outputs={spec.n_outputs}, "
+            f"learn_epsilon={spec.learn_epsilon}."
+        )
+    starts = {"curves": 0, "subsets": spec.n_curves, "full": spec.n_curves + len(spec.subsets)}
+    with torch.no_grad():
+        head = model.head.view(members, 1, -1)
+        banks = list(model.read_by_banks(x))
+        parts = {"head": torch.cat([values for *_, values in banks], dim=1).transpose(1, 2)}  # (members, n, L)
+        if spec.linear:
+            parts["linear"] = x.expand(members, -1, -1)
+            parts["intercept"] = x.new_ones(members, n, 1)
+        towards_curves: Tensor | float = 0.0
+        for name, bank, reads, _ in reversed(banks):  # full ladders before the curves they read
+            by_value = head[..., starts[name] : starts[name] + bank.n_ladders]
+            by_value = by_value.expand(members, n, -1) + (towards_curves if name == "curves" else 0.0)
+            a = bank.partial_denominators(reads).reshape(-1, n, members, bank.n_ladders)  # (d+1, n, members, L)
+            by_a = sensitivities(a, bank.pole, bank.epsilon).permute(2, 1, 0, 3) * by_value.unsqueeze(2)
+            by_a = by_a if bank.first else by_a[:, :, 1:]  # (members, n, rungs, L)
+            read = bank.reads(reads).unsqueeze(2)  # (1 or members, n, 1, 1 or L, *fan)
+            by_weight = by_a.reshape(*by_a.shape, *(1 for _ in read.shape[4:])) * read
+            parts[f"{name}.weight"] = bank.packed(by_weight.flatten(2), weights=True)
+            parts[f"{name}.bias"] = bank.packed(by_a.flatten(2), weights=False)
+            if name == "full" and spec.variant == "S":
+                weight = bank.full_rungs()[0][..., spec.n_features :]  # (members, rungs, L, curves)
+                towards_curves = torch.einsum("mnkl,mklc->mnc", by_a, weight)
+        return torch.cat([parts[name].reshape(members, n, -1) for name, _ in model.named_parameters()], dim=2)
+
+
+def least_squares(
+    model: CoFrNet, data: Rows, *, validation: Rows | None = None, iterations: int = 200, tolerance: float = 1e-9
+) -> Trained:
+    """What came of fitting the members of `model`, each from its own start, to squared error; in place, float64.
+
+        (J^T J + damping diag(J^T J)) step = J^T residual
+
+    Damping falls after a step that lowers the loss and rises, tenfold, after one that does not, which is taken back.
+    With validation rows each member keeps its best. History: the loss of the best member.
+    """
+    trained = Trained()
+    x, y = data.x, data.y.reshape(-1)
+    weight = torch.ones_like(y) if data.weight is None else data.weight.reshape(-1).sqrt()
+    theta = _gather(model)
+    damping = torch.full((model.spec.n_members, 1), 1e-2, dtype=x.dtype)
+    residual = (y - _scores(model, x)) * weight  # (members, n)
+    loss = residual.square().mean(1)
+    best, kept = _validation_loss(model, validation, loss), theta.clone()
+    try:
+        for _ in range(iterations):
+            before = loss.clone()
+            theta, residual, loss, damping = _step(model, x, y, weight, theta, residual, loss, damping)
+            score = _validation_loss(model, validation, loss)
+            better = score < best
+            best, kept = torch.where(better, score, best), torch.where(better.unsqueeze(1), theta, kept)
+            trained.history.setdefault("loss", []).append(float(loss.min()))
+            if validation is not None:
+                trained.history.setdefault("validation_loss", []).append(float(best.min()))
+            if ((before - loss) <= tolerance * before).all() and (damping > 1e6).all():
+                break
+    except KeyboardInterrupt:
+        trained.interrupted = True
+        warnings.warn("the fit was interrupted; the best model so far is kept.", FitInterruptedWarning, stacklevel=2)
+    _scatter(model, kept)
+    trained.best_epoch = len(trained.history.get("loss", [])) - 1
+    trained.member_losses = best
+    return trained
+
+
+def _step(
+    model: CoFrNet, x: Tensor, y: Tensor, weight: Tensor, theta: Tensor, residual: Tensor, loss: Tensor, damping: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    j = jacobian(model, x) * weight.unsqueeze(-1)  # (members, n, parameters)
+    normal, right = j.transpose(1, 2) @ j, (j.transpose(1, 2) @ residual.unsqueeze(-1))
+    diagonal = normal.diagonal(dim1=1, dim2=2)
+    lift = damping * diagonal + 1e-12 * diagonal.amax(1, keepdim=True) + 1e-12
+    factor, broken = torch.linalg.cholesky_ex(normal + torch.diag_embed(lift))
+    step = torch.cholesky_solve(right, factor).squeeze(-1).nan_to_num(0, 0, 0)
+    step = torch.where((broken == 0).view(-1, 1), step, torch.zeros_like(theta))
+    _scatter(model, theta + step)
+    new_residual = (y - _scores(model, x)) * weight
+    new_loss = new_residual.square().mean(1).nan_to_num(float("inf"))
+    better = new_loss < loss
+    theta = torch.where(better.unsqueeze(1), theta + step, theta)
+    _scatter(model, theta)
+    residual = torch.where(better.unsqueeze(1), new_residual, residual)
+    damping = torch.where(better.unsqueeze(1), damping / 5, damping * 10).clamp(1e-12, 1e9)
+    return theta, residual, torch.where(better, new_loss, loss), damping
+
+
+def _scores(model: CoFrNet, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model.member_scores(x).squeeze(-1).T  # (members, n)
+
+
+def _validation_loss(model: CoFrNet, validation: Rows | None, training_loss: Tensor) -> Tensor:
+    if validation is None:
+        return training_loss
+    return (validation.y.reshape(-1) - _scores(model, validation.x)).square().mean(1)
+
+
+def _gather(model: CoFrNet) -> Tensor:
+    return torch.cat([p.detach().reshape(model.spec.n_members, -1) for p in model.parameters()], dim=1)
+
+
+def _scatter(model: CoFrNet, theta: Tensor) -> None:
+    start = 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            size = parameter.numel() // model.spec.n_members
+            parameter.copy_(theta[:, start : start + size].reshape(parameter.shape))
+            start += size
