@@ -1,0 +1,460 @@
+"""What the estimators for tables share: reading, encoding, fitting and scoring; everything but the meaning of y."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import narwhals as nw
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from cofrnet.core import clamped
+from cofrnet.estimators.checks import checked_weight, position_of, require, require_same_length
+from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns
+from cofrnet.estimators.interactions import strongest_pairs
+from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
+from cofrnet.training import (
+    Callback,
+    Checkpoint,
+    LoopOptions,
+    Loss,
+    ProgressBar,
+    Rows,
+    Trained,
+    monotone_projection,
+    train,
+)
+
+__all__ = ["AutomaticDecay", "TabularCoFrNet"]
+
+Floats = NDArray[np.floating[Any]]
+
+FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
+LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
+PREDICT_CHUNK = 16_384
+LADDERS_PER_PAIR = 8
+
+
+class TabularCoFrNet(BaseEstimator):
+    """What the classifier and the regressor share: everything but the meaning of y."""
+
+    variant: Variant
+    depth: int
+    n_ladders: int
+    ladders_per_feature: int
+    interactions: int | Sequence[Sequence[Any]]
+    n_members: int
+    bootstrap: bool
+    pole: str
+    epsilon: float | None
+    max_epochs: int
+    batch_size: int
+    learning_rate: float | Literal["auto"]
+    weight_decay: float | Literal["auto"]
+    dropout: float
+    early_stopping: bool
+    validation_fraction: float
+    n_iter_no_change: int | None
+    categorical_features: Any
+    max_categories: int
+    monotonic_cst: Any
+    scaling: Scaling
+    warm_start: bool
+    checkpoint: str | Path | None
+    checkpoint_every: int
+    callbacks: Iterable[Callback] | None
+    device: str
+    random_state: Any
+    verbose: int
+
+    encoder_: TableEncoder
+    model_: CoFrNet
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    # ------------------------------------------------------------------------------ what y means, to be filled in
+
+    def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
+        """y as numbers for the loss; with `reset`, learn what they stand for (classes, scale)."""
+        raise NotImplementedError
+
+    def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
+        raise NotImplementedError
+
+    def _losses(self) -> tuple[Loss, dict[str, Loss]]:
+        """The loss, and metrics for the history."""
+        raise NotImplementedError
+
+    def _count_outputs(self) -> int:
+        raise NotImplementedError
+
+    def _linear_start(self, x: Floats, y: NDArray[Any], weight: Floats | None) -> tuple[Floats, Floats]:
+        """Weights (q, p) and intercepts (q,) of the linear model that training starts from."""
+        raise NotImplementedError
+
+    def _null_loss(self) -> float:
+        """Loss of the best constant score, to measure noise against."""
+        raise NotImplementedError
+
+    def _balance(self, y: NDArray[Any], weight: Floats | None) -> Floats | None:
+        return weight
+
+    # ------------------------------------------------------------------------------ reading
+
+    def _read(self, X: Any, reset: bool) -> tuple[list[Any], list[bool]]:
+        """Columns of X, and which of them are categorical by their type; checked as scikit-learn does."""
+        found = as_columns(X)
+        if found is None:
+            X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False)
+            return list(X.T), [False] * X.shape[1]
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        columns, natural = found
+        rows = len(columns[0]) if columns else 0
+        if rows == 0:
+            raise ValueError(
+                f"X must have at least one row and one column; got 0 sample(s) (shape=({rows}, {len(columns)})) while "
+                "a minimum of 1 is required. Pass some rows."
+            )
+        return columns, natural
+
+    def _names(self) -> list[str]:
+        named = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if named is None else [str(name) for name in named]
+
+    def _categorical(self, natural: list[bool]) -> list[bool]:
+        chosen, names = self.categorical_features, self._names()
+        if isinstance(chosen, str) and chosen == "auto":
+            return natural
+        chosen = [] if chosen is None else list(chosen)
+        if len(chosen) == len(names) and all(isinstance(c, bool | np.bool_) for c in chosen):
+            chosen = [j for j, c in enumerate(chosen) if c]
+        positions = {position_of(c, names, "categorical_features") for c in chosen}
+        for j, is_text in enumerate(natural):
+            if is_text and j not in positions:
+                raise ValueError(
+                    f"a column of strings or bools must be categorical; got column {names[j]!r}, which "
+                    "categorical_features leaves out. Add it, or use categorical_features='auto'."
+                )
+        return [j in positions for j in range(len(names))]
+
+    def _encode(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        return torch.from_numpy(self.encoder_.encode(self._read(X, reset=False)[0]))
+
+    # ------------------------------------------------------------------------------ fitting
+
+    def _check_parameters(self) -> None:
+        at_least = {
+            "max_epochs": 1,
+            "batch_size": 1,
+            "n_members": 1,
+            "n_ladders": 1,
+            "ladders_per_feature": 1,
+            "checkpoint_every": 1,
+        }
+        for name, least in at_least.items():
+            require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        rate = self.learning_rate
+        require(rate == "auto" or float(rate) > 0, "learning_rate", rate, "'auto' or positive")
+        decay = self.weight_decay
+        require(decay == "auto" or float(decay) >= 0, "weight_decay", decay, "'auto', or 0 or more")
+        require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
+        require(
+            self.scaling in ("quantile", "standard", "minmax"),
+            "scaling",
+            self.scaling,
+            "'quantile', 'standard' or 'minmax'",
+        )
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
+        self._check_parameters()
+        again = self.warm_start and hasattr(self, "model_")
+        columns, natural = self._read(X, reset=not again)
+        n = len(columns[0])
+        targets = self._checked_targets(y, reset=not again)
+        require_same_length(n, len(targets))
+        if n < 2:
+            raise ValueError(f"X must have at least two rows to fit; got n_samples={n}. Pass more rows.")
+        weight = self._balance(targets, checked_weight(sample_weight, n))
+        rng = check_random_state(self.random_state)
+        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        rows, held = self._split(targets, rng, given=X_val is not None)
+        if not again:
+            learned_from = [_rows_of(column, rows) for column in columns]
+            self.encoder_ = TableEncoder.learn(
+                learned_from, self._names(), self._categorical(natural), self.scaling, self.max_categories
+            )
+        x = self.encoder_.encode(columns)
+        data = _as_rows(x, targets, weight, rows)
+        validation = None if held is None else _as_rows(x, targets, weight, held)
+        if X_val is not None:
+            x_val = self.encoder_.encode(self._read(X_val, reset=False)[0])
+            t_val = self._checked_targets(y_val, reset=False)
+            require_same_length(len(x_val), len(t_val))
+            validation = _as_rows(x_val, t_val, None, np.arange(len(x_val)))
+        if self._solves_least_squares(data):
+            self._fit_least_squares(data, validation, generator)
+            return self
+        if not again:
+            self.pairs_ = self._pairs(data, validation, generator, rng)
+            self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
+            self._start_from_linear(data)
+        self._train(data, validation, generator, rng)
+        return self
+
+    def _pairs(
+        self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any
+    ) -> list[tuple[int, int]]:
+        """Positions of the pairs of columns that get ladders of their own."""
+        wanted, names = self.interactions, self._names()
+        if not isinstance(wanted, int | np.integer):
+            pairs = [tuple(position_of(c, names, "interactions") for c in pair) for pair in wanted]
+            require(all(len(set(p)) == 2 for p in pairs), "interactions", wanted, "pairs of different columns")
+            return pairs  # type: ignore[return-value]
+        require(wanted >= 0, "interactions", wanted, "0 or more, or a list of pairs")
+        if wanted == 0 or len(names) < 2:
+            return []
+        additive = clone(self).set_params(
+            variant="D", interactions=0, n_members=1, checkpoint=None, verbose=0, callbacks=None, max_epochs=15
+        )
+        for name, value in vars(self).items():  # what is known of columns and targets already
+            if name not in additive.get_params():
+                setattr(additive, name, value)
+        additive.model_ = CoFrNet(additive._spec(), generator=generator)
+        additive._start_from_linear(data)
+        additive._train(data, validation, generator, rng)
+        x = data.x.requires_grad_(False)
+        scores = additive.model_.member_scores(x).detach().requires_grad_()  # (n, 1, q)
+        (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
+        free = [j for j in range(len(names)) if j not in self._monotone()]
+        columns = [_one_number(x[:, self.encoder_.column_inputs[j]].numpy()) for j in free]
+        found = strongest_pairs(columns, -slope.squeeze(1).numpy(), int(wanted))
+        return [(free[i], free[j]) for i, j in found]
+
+    def _monotone(self) -> dict[int, int]:
+        """Positions of columns that the score must rise (+1) or fall (-1) with."""
+        given, names = self.monotonic_cst, self._names()
+        if given is None:
+            return {}
+        if not isinstance(given, dict):
+            require(len(given) == len(names), "monotonic_cst", given, "a dict, or one of -1, 0, 1 for each column")
+            given = dict(enumerate(given))
+        signs = {position_of(c, names, "monotonic_cst"): int(sign) for c, sign in given.items()}
+        require(set(signs.values()) <= {-1, 0, 1}, "monotonic_cst", self.monotonic_cst, "made of -1, 0 and 1")
+        for j, sign in signs.items():
+            if sign and not isinstance(self.encoder_.columns[j], NumericColumn):
+                raise ValueError(f"monotonic_cst must name numeric columns; got {names[j]!r}, which is categorical.")
+        if any(signs.values()) and self._count_outputs() > 1:
+            raise ValueError("monotonic_cst must be used with one score; got several classes or targets.")
+        return {j: sign for j, sign in signs.items() if sign}
+
+    def _projection(self, data: Rows) -> Callable[[], None] | None:
+        signs = self._monotone()
+        if not signs:
+            return None
+        require(self.variant in ("D", "S", "DL"), "variant", self.variant, "one with curves for monotonic_cst")
+        paired = {j for pair in getattr(self, "pairs_", []) for j in pair}
+        require(not paired & set(signs), "interactions", self.interactions, "pairs of columns that are not monotone")
+        first = {self.encoder_.column_inputs[j][0]: sign for j, sign in signs.items()}
+        return monotone_projection(self.model_, first, data.x.amin(0), data.x.amax(0))
+
+    def _spec(self, pairs: Sequence[tuple[int, int]] = ()) -> CoFrNetSpec:
+        inputs = self.encoder_.column_inputs
+        subsets = [(*inputs[i], *inputs[j]) for i, j in pairs for _ in range(LADDERS_PER_PAIR)]
+        return CoFrNetSpec(
+            subsets=tuple(subsets),
+            n_features=self.encoder_.n_inputs,
+            n_outputs=self._count_outputs(),
+            variant=self.variant,
+            depth=self.depth,
+            n_ladders=self.n_ladders,
+            ladders_per_feature=self.ladders_per_feature,
+            curved=self.encoder_.curved_inputs,
+            pole=self.pole,
+            epsilon=self.epsilon,
+            dropout=self.dropout,
+            n_members=self.n_members,
+        )
+
+    def _split(self, y: NDArray[Any], rng: np.random.RandomState, given: bool) -> tuple[Any, Any]:
+        """Positions of the rows to train on, and of those held out; None where none are."""
+        everything = np.arange(len(y))
+        if given or not self.early_stopping or len(y) * self.validation_fraction < FEWEST_VALIDATION_ROWS:
+            return everything, None
+        stratify = None
+        if isinstance(self, ClassifierMixin):
+            counts = np.bincount(y.astype(np.int64))
+            stratify = y if counts.min() * self.validation_fraction >= 1 else None
+        kept, held = train_test_split(
+            everything, test_size=self.validation_fraction, random_state=rng, stratify=stratify
+        )
+        return kept, held
+
+    def _start_from_linear(self, data: Rows) -> None:
+        """Start at the linear model: the head at 0, the linear path where least squares or log-loss puts it."""
+        few = slice(0, LINEAR_START_ROWS)
+        weight = None if data.weight is None else data.weight[few].numpy()
+        start = self._linear_start(data.x[few].numpy(), data.y[few].numpy(), weight)
+        model = self.model_
+        assert model.linear is not None
+        assert model.intercept is not None
+        with torch.no_grad():
+            model.head.zero_()
+            for parameter, values in zip((model.linear, model.intercept), start, strict=True):
+                parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
+
+    def _options(self, n: int) -> LoopOptions:
+        additive = self.variant == "D"
+        decay = AutomaticDecay(self.encoder_.n_inputs / n, self._null_loss(), 0.2 if additive else 1.0)
+        automatic_rate = 0.05 if additive else 0.02
+        return LoopOptions(
+            max_epochs=self.max_epochs,
+            batch_size=min(self.batch_size, max(16, n // 8)),  # a few steps an epoch even where rows are few
+            learning_rate=automatic_rate if self.learning_rate == "auto" else self.learning_rate,
+            weight_decay=decay if self.weight_decay == "auto" else float(self.weight_decay),
+            patience=self.n_iter_no_change if self.early_stopping else None,
+        )
+
+    def _solves_least_squares(self, data: Rows) -> bool:
+        return False
+
+    def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any) -> None:
+        model, device = self.model_, _device(self.device)
+        if self.bootstrap:
+            data = _bootstrapped(data, self.n_members, rng)
+        loss, metrics = self._losses()
+        options = self._options(len(data))
+        checkpoint = None
+        if self.checkpoint is not None:
+            parts = [model.spec.to_dict(), repr(options), repr(loss)]
+            print_ = _fingerprint(parts, data, *([] if validation is None else [validation]))
+            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, print_)
+        project = self._projection(data)
+        if project is not None:
+            project()
+            device = torch.device("cpu")
+        model.to(device)
+        model.dropout.generator = generator
+        share = _clamped_share(model, data.x[:256].to(device)) if self.pole == "clamp" else None
+        with ExitStack() as stack:
+            callbacks = list(self.callbacks or ())
+            if self.verbose:
+                callbacks.append(stack.enter_context(ProgressBar(type(self).__name__)))
+            trained = train(
+                model,
+                loss,
+                data.to(device),
+                validation=None if validation is None else validation.to(device),
+                options=options,
+                generator=generator,
+                metrics=metrics,
+                clamped_share=share,
+                project=project,
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+            )
+        model.dropout.generator = None
+        model.to("cpu")
+        self._record(trained)
+
+    def _record(self, trained: Trained) -> None:
+        self.history_ = trained.history
+        self.n_iter_ = len(trained.history.get("loss", []))
+        self.best_epoch_ = trained.best_epoch
+
+    # ------------------------------------------------------------------------------ predicting
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        """Scores (n, q), in chunks of bounded memory."""
+        x = self._encode(X).to(self.model_.head.dtype)
+        with torch.no_grad():
+            parts = [self.model_(part) for part in x.split(PREDICT_CHUNK)]
+        return torch.cat(parts).double().numpy()
+
+
+@dataclass(frozen=True)
+class AutomaticDecay:
+    """Weight decay as a function of the validation loss: noisy tables, and wide ones of few rows, get more.
+
+        72 (noise/signal)^0.65 (p/n)^0.4, from 1 to 16,     noise = loss / loss of the best constant = 1 - signal
+
+    times `share`, which is small for additive models: they have little to overfit with. The form and its numbers were
+    chosen on held-out training rows of nine tables.
+    """
+
+    width: float  # p/n
+    null_loss: float
+    share: float = 1.0
+
+    def __call__(self, loss: float) -> float:
+        """The decay of the whole training."""
+        noise = min(0.95, loss / self.null_loss) if math.isfinite(loss) and self.null_loss > 0 else 0.95
+        return self.share * float(np.clip(72 * (noise / (1 - noise)) ** 0.65 * self.width**0.4, 1.0, 16.0))
+
+
+def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:
+    """The inputs of a column as one number a row: itself, or the code of its level."""
+    return inputs[:, 0] if inputs.shape[1] == 1 else inputs @ np.arange(1, inputs.shape[1] + 1)
+
+
+def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:
+    return column[rows.tolist()] if isinstance(column, nw.Series) else column[rows]
+
+
+def _as_rows(x: Floats, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:
+    scaled = None if weight is None else torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
+    return Rows(torch.from_numpy(x[rows]), torch.from_numpy(np.asarray(y)[rows]), scaled)
+
+
+def _bootstrapped(data: Rows, members: int, rng: np.random.RandomState) -> Rows:
+    """The rows with a weight for each member: how often a sample with replacement draws them."""
+    n = len(data)
+    counts = np.stack([np.bincount(rng.randint(0, n, n), minlength=n) for _ in range(members)], axis=1)
+    weight = torch.from_numpy(counts.astype(np.float32))  # (n, members)
+    return Rows(data.x, data.y, weight if data.weight is None else weight * data.weight.unsqueeze(1))
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def _clamped_share(model: CoFrNet, x: Tensor) -> Callable[[], float]:
+    """A function that says which share of rungs is clamped on the rows x."""
+
+    def share() -> float:
+        with torch.no_grad():
+            banks = model.read_by_banks(x)
+            rungs = ((bank, bank.partial_denominators(reads)) for _, bank, reads, _ in banks)
+            inside = [clamped(a, bank.pole, bank.epsilon)[1:].float().mean() for bank, a in rungs]
+        return float(torch.stack(inside).mean()) if inside else 0.0
+
+    return share
+
+
+def _fingerprint(parts: Sequence[Any], *data: Rows) -> str:
+    digest = hashlib.sha256(json.dumps(parts, default=repr).encode())
+    for rows in data:
+        for tensor in (rows.x, rows.y, rows.weight):
+            if tensor is not None:
+                digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

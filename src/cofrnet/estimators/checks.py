@@ -1,0 +1,62 @@
+"""Checks of what users pass, with errors that name the parameter, the value and the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_array
+
+__all__ = ["as_plain", "checked_weight", "position_of", "require", "require_same_length"]
+
+
+def require(holds: bool, name: str, value: Any, what: str) -> None:
+    """Raise unless a condition on a parameter holds."""
+    if not holds:
+        raise ValueError(f"{name} must be {what}; got {name}={value!r}.")
+
+
+def require_same_length(rows: int, targets: int) -> None:
+    """Raise unless X and y have as many rows."""
+    if rows != targets:
+        raise ValueError(f"X and y must have as many rows; got inconsistent numbers of samples: {rows} and {targets}.")
+
+
+def position_of(feature: Any, names: list[str], parameter: str) -> int:
+    """Position of a column given by name or position in `parameter`."""
+    if isinstance(feature, str):
+        if feature not in names:
+            raise ValueError(f"{parameter} must name columns of X; got {feature!r}. The columns are {names[:20]}.")
+        return names.index(feature)
+    if not 0 <= int(feature) < len(names):
+        raise ValueError(f"{parameter} must name columns from 0 to {len(names) - 1}; got {feature!r}.")
+    return int(feature)
+
+
+def as_plain(y: Any) -> Any:
+    """y of a polars or pandas series or frame as an array; anything else as it is."""
+    if y is None:
+        raise ValueError(
+            "y must be given to fit; got None (this estimator requires y to be passed, but the target y is None)."
+        )
+    native = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    return native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
+
+
+def checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:
+    """One weight of 0 or more for each of n rows; None where none are given."""
+    if weight is None:
+        return None
+    if np.isscalar(weight):
+        return np.full(n, float(weight))  # type: ignore[arg-type]
+    weight = check_array(as_plain(weight), ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight must have one number a row, shape ({n},); got shape {weight.shape}.")
+    negative = np.flatnonzero(weight < 0)
+    if len(negative):
+        raise ValueError(f"sample_weight must be 0 or more; got {weight[negative[0]]:g} in row {negative[0]}.")
+    if weight.sum() == 0:
+        raise ValueError("sample_weight must not be zero for every row; got no positive weight. Pass some.")
+    return weight
