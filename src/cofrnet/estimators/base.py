@@ -324,7 +324,7 @@ class TabularCoFrNet(BaseEstimator):
     def _options(self, n: int) -> LoopOptions:
         additive = self.variant == "D"
         decay = AutomaticDecay(self.encoder_.n_inputs / n, self._null_loss(), 0.2 if additive else 1.0)
-        automatic_rate = 0.05 if additive else 0.02
+        automatic_rate = 0.05 if additive else float(np.clip(0.02 * math.sqrt(n / 5000), 0.01, 0.03))
         return LoopOptions(
             max_epochs=self.max_epochs,
             batch_size=min(self.batch_size, max(16, n // 8)),  # a few steps an epoch even where rows are few
