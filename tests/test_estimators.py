@@ -419,3 +419,23 @@ def test_impossible_constraints_are_refused(parameters, message):
     X, y = crossed(100)
     with pytest.raises(ValueError, match=message):
         CoFrNetRegressor(**QUICK, **parameters).fit(X, y)
+
+
+def test_partial_fit_learns_from_parts():
+    X, y, _ = messy(1200)
+    model = CoFrNetClassifier(**QUICK)
+    with pytest.raises(ValueError, match="classes must be given to the first call of partial_fit"):
+        model.partial_fit(X, y)
+    for _ in range(5):
+        for start in range(0, 1000, 250):
+            rows = slice(start, start + 250)
+            model.partial_fit(X[rows], y[rows], classes=["no", "yes"])
+    assert model.score(X[1000:], y[1000:]) > 0.8
+    X, y = make_friedman1(1000, random_state=0)
+    regressor = CoFrNetRegressor(**QUICK).partial_fit(X[:200], y[:200])
+    before = regressor.score(X[800:], y[800:])
+    for _ in range(20):
+        regressor.partial_fit(X[:800], y[:800])
+    assert regressor.score(X[800:], y[800:]) > before + 0.05
+    with pytest.raises(ValueError, match="features"):
+        regressor.partial_fit(X[:, :3], y)

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -218,6 +218,36 @@ class TabularCoFrNet(BaseEstimator):
             self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
             self._start_from_linear(data)
         self._train(data, validation, generator, rng)
+        return self
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
+        """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
+        self._check_parameters()
+        columns, natural = self._read(X, reset=first)
+        targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"))
+        require_same_length(len(columns[0]), len(targets))
+        weight = self._balance(targets, checked_weight(sample_weight, len(targets)))
+        rng = check_random_state(self.random_state)
+        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        if first:
+            self.encoder_ = TableEncoder.learn(
+                columns, self._names(), self._categorical(natural), self.scaling, self.max_categories
+            )
+            self.pairs_ = []
+        data = _as_rows(self.encoder_.encode(columns), targets, weight, np.arange(len(targets)))
+        if first:
+            self.model_ = CoFrNet(self._spec(), generator=generator)
+            self._start_from_linear(data)
+        options = replace(self._options(len(data)), max_epochs=1, weight_decay=0.0, cycle=False)
+        options = replace(options, learning_rate=0.2 * options.learning_rate)
+        train(
+            self.model_,
+            self._losses()[0],
+            data,
+            options=options,
+            generator=generator,
+            project=self._projection(data),
+        )
         return self
 
     def _pairs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -186,6 +187,19 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         """
         return self._fit(X, y, sample_weight, X_val, y_val)
 
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Go on from the model there is with one pass over some rows, for data that come in parts.
+
+        The first call learns the columns (scales, categories) from its rows, and must be told all `classes`.
+        """
+        first = not hasattr(self, "model_")
+        if first:
+            if classes is None:
+                raise ValueError("classes must be given to the first call of partial_fit; got None. Pass all classes.")
+            self.classes_ = np.unique(classes)
+            self._entropy = math.log(len(self.classes_))
+        return self._partial_fit(X, y, sample_weight, first)
+
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
         y = column_or_1d(as_plain(y), warn=True)
         assert_all_finite(y, input_name="y")
@@ -353,6 +367,13 @@ device, random_state, verbose
         `X_val`, `y_val` are rows to stop by; without them a share of X is held out.
         """
         return self._fit(X, y, sample_weight, X_val, y_val)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Go on from the model there is with one pass over some rows, for data that come in parts.
+
+        The first call learns the columns (scales, categories) and the scale of y from its rows.
+        """
+        return self._partial_fit(X, y, sample_weight, first=not hasattr(self, "model_"))
 
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
         y = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y")
