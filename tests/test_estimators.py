@@ -53,7 +53,7 @@ def test_classifier_on_a_messy_frame():
     model = CoFrNetClassifier(random_state=0).fit(X_train, y_train)
     assert model.classes_.tolist() == ["no", "yes"]
     assert model.feature_names_in_.tolist() == list(X.columns)
-    assert model.score(X_test, y_test) > 0.82
+    assert model.score(X_test, y_test) > 0.8
     probabilities = model.predict_proba(X_test)
     assert probabilities.sum(1) == pytest.approx(1)
     scores = model.decision_function(X_test)
@@ -185,13 +185,12 @@ def test_validation_rows_can_be_given():
 
 
 def test_warm_start_goes_on():
-    X, y, _ = messy()
-    model = CoFrNetClassifier(**QUICK, warm_start=True).fit(X, y)
-    before = model.model_.state_dict()["head"].clone()
-    first = model.history_["loss"][0]
+    X, y = make_friedman1(400, random_state=0)
+    model = CoFrNetRegressor(**QUICK, warm_start=True).fit(X, y)
+    encoder, first = model.encoder_, model.history_["loss"][0]
     model.fit(X, y)
-    assert model.history_["loss"][0] < first
-    assert model.model_.head.shape == before.shape
+    assert model.encoder_ is encoder
+    assert model.history_["loss"][0] < 0.8 * first
 
 
 def test_checkpoint_is_written_and_resumed(tmp_path):

@@ -27,6 +27,7 @@ from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
+    Boosted,
     Callback,
     Checkpoint,
     LoopOptions,
@@ -34,7 +35,10 @@ from cofrnet.training import (
     ProgressBar,
     Rows,
     Trained,
+    add_rung,
     monotone_projection,
+    shallower,
+    summed,
     train,
 )
 
@@ -46,6 +50,7 @@ FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all ro
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
 PREDICT_CHUNK = 16_384
 LADDERS_PER_PAIR = 8
+BOOSTED_GROUPS = 4
 
 
 class TabularCoFrNet(BaseEstimator):
@@ -58,6 +63,7 @@ class TabularCoFrNet(BaseEstimator):
     interactions: int | Sequence[Sequence[Any]]
     n_members: int
     bootstrap: bool
+    strategy: Literal["joint", "boosted", "rungwise"]
     pole: str
     epsilon: float | None
     max_epochs: int
@@ -176,6 +182,8 @@ class TabularCoFrNet(BaseEstimator):
         require(rate == "auto" or float(rate) > 0, "learning_rate", rate, "'auto' or positive")
         decay = self.weight_decay
         require(decay == "auto" or float(decay) >= 0, "weight_decay", decay, "'auto', or 0 or more")
+        strategies = ("joint", "boosted", "rungwise")
+        require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
         require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
         require(
             self.scaling in ("quantile", "standard", "minmax"),
@@ -262,9 +270,8 @@ class TabularCoFrNet(BaseEstimator):
         require(wanted >= 0, "interactions", wanted, "0 or more, or a list of pairs")
         if wanted == 0 or len(names) < 2:
             return []
-        additive = clone(self).set_params(
-            variant="D", interactions=0, n_members=1, checkpoint=None, verbose=0, callbacks=None, max_epochs=15
-        )
+        quiet = {"checkpoint": None, "callbacks": None, "verbose": 0, "max_epochs": 15}
+        additive = clone(self).set_params(variant="D", strategy="joint", interactions=0, n_members=1, **quiet)
         for name, value in vars(self).items():  # what is known of columns and targets already
             if name not in additive.get_params():
                 setattr(additive, name, value)
@@ -351,39 +358,99 @@ class TabularCoFrNet(BaseEstimator):
             for parameter, values in zip((model.linear, model.intercept), start, strict=True):
                 parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
 
-    def _options(self, n: int) -> LoopOptions:
-        additive = self.variant == "D"
-        decay = AutomaticDecay(self.encoder_.n_inputs / n, self._null_loss(), 0.2 if additive else 1.0)
-        automatic_rate = 0.05 if additive else float(np.clip(0.02 * math.sqrt(n / 5000), 0.01, 0.03))
-        return LoopOptions(
-            max_epochs=self.max_epochs,
-            batch_size=min(self.batch_size, max(16, n // 8)),  # a few steps an epoch even where rows are few
-            learning_rate=automatic_rate if self.learning_rate == "auto" else self.learning_rate,
-            weight_decay=decay if self.weight_decay == "auto" else float(self.weight_decay),
-            patience=self.n_iter_no_change if self.early_stopping else None,
-        )
+    def _options(self, n: int, stages: int = 1) -> LoopOptions:
+        epochs = max(1, self.max_epochs // stages)
+        additive, width = self.variant == "D", self.encoder_.n_inputs / n
+        batch = min(self.batch_size, max(16, n // 8))  # a few steps an epoch even where rows are few
+        rate = self.learning_rate
+        if rate == "auto":
+            rate = 0.05 if additive else float(np.clip(0.02 * math.sqrt(n / 5000), 0.01, 0.03))
+        decay: Any = self.weight_decay
+        if decay == "auto":
+            path = 0.5 * rate * epochs * max(1, round(n / batch))  # how far a weight can go, all in all
+            share = min(1.0, math.sqrt(100 * width)) if additive else 1.0
+            decay = AutomaticDecay(width, self._null_loss(), share, path / 0.3)
+        patience = self.n_iter_no_change if self.early_stopping else None
+        return LoopOptions(epochs, batch, rate, decay, patience=patience)
 
     def _solves_least_squares(self, data: Rows) -> bool:
         return False
 
     def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any) -> None:
-        model, device = self.model_, _device(self.device)
         if self.bootstrap:
             data = _bootstrapped(data, self.n_members, rng)
+        if self.strategy == "joint":
+            options = self._options(len(data))
+            self._record(self._run(self.model_, data, validation, generator, options, self._projection(data)))
+            return
+        for name in ("checkpoint", "monotonic_cst"):
+            require(getattr(self, name) is None, name, getattr(self, name), "None unless strategy='joint'")
+        stages = self._boost if self.strategy == "boosted" else self._grow
+        self._record(stages(data, validation, generator))
+
+    def _boost(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> Trained:
+        """Groups of ladders, each fitted to what those before it leave over; then one model, their sum."""
+        require(self.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
+        whole = self.model_.spec
+        spec = replace(
+            whole,
+            n_ladders=max(1, whole.n_ladders // BOOSTED_GROUPS),
+            depths=None,
+            ladders_per_feature=max(1, whole.ladders_per_feature // BOOSTED_GROUPS),
+        )
+        options = self._options(len(data), BOOSTED_GROUPS)
+        fitted: list[CoFrNet] = []
+        trained = Trained()
+        for _ in range(BOOSTED_GROUPS):
+            self.model_ = CoFrNet(spec, generator=generator)
+            if fitted:
+                with torch.no_grad():
+                    self.model_.head.zero_()
+                trained = _joined(
+                    trained, self._run(Boosted(fitted, self.model_), data, validation, generator, options)
+                )
+            else:
+                self._start_from_linear(data)
+                trained = self._run(self.model_, data, validation, generator, options)
+            fitted.append(self.model_)
+        self.model_ = summed(fitted).requires_grad_(True).eval()
+        return trained
+
+    def _grow(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> Trained:
+        """Ladders grown rung by rung, those there are being the start of the next."""
+        whole = self.model_.spec
+        deepest = max(whole.depth, *whole.full_depths, 1)
+        options = self._options(len(data), deepest)
+        self.model_ = CoFrNet(shallower(whole, 1), generator=generator)
+        self._start_from_linear(data)
+        trained = self._run(self.model_, data, validation, generator, options)
+        for depth in range(2, deepest + 1):
+            self.model_ = add_rung(self.model_, shallower(whole, depth))
+            trained = _joined(trained, self._run(self.model_, data, validation, generator, options))
+        return trained
+
+    def _run(
+        self,
+        model: Any,
+        data: Rows,
+        validation: Rows | None,
+        generator: torch.Generator,
+        options: LoopOptions,
+        project: Callable[[], None] | None = None,
+    ) -> Trained:
+        """Train one module with everything the parameters ask for: device, progress bar, checkpoints, history."""
+        device = _device(self.device) if project is None else torch.device("cpu")
         loss, metrics = self._losses()
-        options = self._options(len(data))
         checkpoint = None
         if self.checkpoint is not None:
             parts = [model.spec.to_dict(), repr(options), repr(loss)]
-            print_ = _fingerprint(parts, data, *([] if validation is None else [validation]))
-            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, print_)
-        project = self._projection(data)
+            whose = _fingerprint(parts, data, *([] if validation is None else [validation]))
+            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
         if project is not None:
             project()
-            device = torch.device("cpu")
         model.to(device)
-        model.dropout.generator = generator
-        share = _clamped_share(model, data.x[:256].to(device)) if self.pole == "clamp" else None
+        self.model_.dropout.generator = generator
+        share = _clamped_share(self.model_, data.x[:256].to(device)) if self.pole == "clamp" else None
         with ExitStack() as stack:
             callbacks = list(self.callbacks or ())
             if self.verbose:
@@ -401,9 +468,9 @@ class TabularCoFrNet(BaseEstimator):
                 callbacks=callbacks,
                 checkpoint=checkpoint,
             )
-        model.dropout.generator = None
+        self.model_.dropout.generator = None
         model.to("cpu")
-        self._record(trained)
+        return trained
 
     def _record(self, trained: Trained) -> None:
         self.history_ = trained.history
@@ -426,18 +493,21 @@ class AutomaticDecay:
 
         72 (noise/signal)^0.65 (p/n)^0.4, from 1 to 16,     noise = loss / loss of the best constant = 1 - signal
 
-    times `share`, which is small for additive models: they have little to overfit with. The form and its numbers were
-    chosen on held-out training rows of nine tables.
+    times `share`, which is small for additive models of narrow tables: they have little to overfit with. At most
+    `most`: a training of few steps could not hold any weight above a small size against more. The form and its numbers
+    were chosen on held-out training rows of nine tables.
     """
 
     width: float  # p/n
     null_loss: float
-    share: float = 1.0
+    share: float
+    most: float
 
     def __call__(self, loss: float) -> float:
         """The decay of the whole training."""
         noise = min(0.95, loss / self.null_loss) if math.isfinite(loss) and self.null_loss > 0 else 0.95
-        return self.share * float(np.clip(72 * (noise / (1 - noise)) ** 0.65 * self.width**0.4, 1.0, 16.0))
+        decay = float(np.clip(72 * (noise / (1 - noise)) ** 0.65 * self.width**0.4, 1.0, 16.0))
+        return min(self.share * decay, self.most)
 
 
 def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:
@@ -460,6 +530,12 @@ def _bootstrapped(data: Rows, members: int, rng: np.random.RandomState) -> Rows:
     counts = np.stack([np.bincount(rng.randint(0, n, n), minlength=n) for _ in range(members)], axis=1)
     weight = torch.from_numpy(counts.astype(np.float32))  # (n, members)
     return Rows(data.x, data.y, weight if data.weight is None else weight * data.weight.unsqueeze(1))
+
+
+def _joined(one: Trained, two: Trained) -> Trained:
+    """The history of two trainings, one after the other."""
+    history = {name: [*one.history.get(name, []), *values] for name, values in two.history.items()}
+    return Trained(history, len(one.history["loss"]) + two.best_epoch, one.interrupted or two.interrupted)
 
 
 def _device(name: str) -> torch.device:

@@ -65,6 +65,8 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         Models trained side by side and averaged; the result is one CoFrNet.
     bootstrap : bool
         Whether each member sees a bootstrap sample of the rows.
+    strategy : {"joint", "boosted", "rungwise"}
+        All ladders at once; in four groups, each fitted to what those before it leave over; or grown rung by rung.
     pole, epsilon
         Pole handling: "smooth" or "clamp" (the paper's), and its epsilon.
     max_epochs : int
@@ -127,6 +129,7 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         interactions: int | Sequence[Sequence[Any]] = 0,
         n_members: int = 1,
         bootstrap: bool = False,
+        strategy: Literal["joint", "boosted", "rungwise"] = "joint",
         pole: str = "smooth",
         epsilon: float | None = None,
         max_epochs: int = 40,
@@ -157,6 +160,7 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         self.interactions = interactions
         self.n_members = n_members
         self.bootstrap = bootstrap
+        self.strategy = strategy
         self.pole = pole
         self.epsilon = epsilon
         self.max_epochs = max_epochs
@@ -277,8 +281,8 @@ class CoFrNetRegressor(RegressorMixin, TabularCoFrNet):
     solver : {"auto", "adamw", "least_squares"}
         "least_squares" is Levenberg-Marquardt from 20 starts for each member, for one target and squared error; "auto"
         takes it where the model has at most 100 parameters and the table three times as many rows, and at most 5000.
-    variant, depth, n_ladders, ladders_per_feature, interactions, n_members, bootstrap, pole, epsilon, max_epochs, \
-batch_size, learning_rate, weight_decay, dropout, early_stopping, validation_fraction, n_iter_no_change, \
+    variant, depth, n_ladders, ladders_per_feature, interactions, n_members, bootstrap, strategy, pole, epsilon, \
+max_epochs, batch_size, learning_rate, weight_decay, dropout, early_stopping, validation_fraction, n_iter_no_change, \
 categorical_features, max_categories, monotonic_cst, scaling, warm_start, checkpoint, checkpoint_every, callbacks, \
 device, random_state, verbose
         See `CoFrNetClassifier`.
@@ -303,6 +307,7 @@ device, random_state, verbose
         interactions: int | Sequence[Sequence[Any]] = 0,
         n_members: int = 1,
         bootstrap: bool = False,
+        strategy: Literal["joint", "boosted", "rungwise"] = "joint",
         pole: str = "smooth",
         epsilon: float | None = None,
         max_epochs: int = 40,
@@ -334,6 +339,7 @@ device, random_state, verbose
         self.interactions = interactions
         self.n_members = n_members
         self.bootstrap = bootstrap
+        self.strategy = strategy
         self.pole = pole
         self.epsilon = epsilon
         self.max_epochs = max_epochs
@@ -393,6 +399,7 @@ device, random_state, verbose
         solvers = ("auto", "adamw", "least_squares")
         require(self.solver in solvers, "solver", self.solver, "auto, adamw or least_squares")
         unconstrained = self.monotonic_cst is None and np.ndim(self.interactions) == 0 and self.interactions == 0
+        unconstrained = unconstrained and self.strategy == "joint"
         possible = self.loss == "squared_error" and self._count_outputs() == 1 and unconstrained
         if self.solver == "least_squares":
             needed = "'adamw' or 'auto' unless loss='squared_error', y has one column, and no pairs or constraints"

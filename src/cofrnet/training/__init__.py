@@ -7,9 +7,11 @@ from cofrnet.training.least_squares import jacobian, least_squares
 from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
 from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
 from cofrnet.training.progress import ProgressBar
+from cofrnet.training.strategies import Boosted, add_rung, shallower, summed
 
 __all__ = [
     "AbsoluteError",
+    "Boosted",
     "Callback",
     "Checkpoint",
     "Epoch",
@@ -25,9 +27,12 @@ __all__ = [
     "SquaredError",
     "Stream",
     "Trained",
+    "add_rung",
     "evaluate",
     "jacobian",
     "least_squares",
     "monotone_projection",
+    "shallower",
+    "summed",
     "train",
 ]

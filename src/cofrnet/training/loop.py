@@ -189,6 +189,8 @@ def train(
     steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
     total_rate = options.learning_rate * _total_rate(steps, options.cycle)
     latest = float(best.loss.mean())
+    if validation is None and isinstance(data, Rows):
+        latest = float(evaluate(model.eval(), data, [loss])[0].mean())
     try:
         for number in range(first, options.max_epochs):
             decay = options.weight_decay(latest) if callable(options.weight_decay) else options.weight_decay

@@ -1,0 +1,93 @@
+"""Ways to build a CoFrNet up in stages: ladders in groups, or rung by rung.
+
+Paper: Section 4, "Training Strategies".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from cofrnet.nn import CoFrNet, CoFrNetSpec
+from cofrnet.nn.ladders import Ladders
+
+__all__ = ["Boosted", "add_rung", "shallower", "summed"]
+
+
+class Boosted(nn.Module):
+    """A stage on top of earlier ones: its scores are added to theirs, which stay as they are.
+
+    Trained by any loss, the stage learns what the earlier ones leave over: the gradient of the loss at their scores,
+    with rows weighted by how wrong they still are.
+    """
+
+    def __init__(self, earlier: Sequence[CoFrNet], stage: CoFrNet) -> None:
+        super().__init__()
+        self.spec = stage.spec
+        self.stage = stage
+        self._earlier = [model.requires_grad_(False).eval() for model in earlier]  # in a list: not trained, not saved
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Scores of all stages together. Shapes: x (n, p); returns (n, 1, q)."""
+        scores = self.stage.member_scores(x)
+        with torch.no_grad():
+            offset = sum(model.member_scores(x) for model in self._earlier)
+        return scores + offset
+
+
+def summed(stages: Sequence[CoFrNet]) -> CoFrNet:
+    """One CoFrNet whose score is the sum of the stages' scores; they must have one spec, with one member each."""
+    count = len(stages)
+    if count == 1:
+        return stages[0]
+    spec = stages[0].spec
+    if any(stage.spec != spec for stage in stages) or spec.n_members != 1:
+        raise ValueError("stages must have the same spec, with n_members=1; got different ones.")
+    model = CoFrNet(replace(spec, n_members=count), dtype=stages[0].head.dtype)
+    states = [stage.state_dict() for stage in stages]
+    stacked = {name: torch.stack([state[name] for state in states]) for name in states[0]}
+    for name in ("head", "linear", "intercept"):  # the members are averaged
+        if name in stacked:
+            stacked[name] *= count
+    model.load_state_dict(stacked)
+    return model
+
+
+def shallower(spec: CoFrNetSpec, depth: int) -> CoFrNetSpec:
+    """The spec with no ladder deeper than `depth`."""
+    depths = tuple(min(depth, d) for d in spec.full_depths) or None
+    return replace(spec, depth=min(depth, spec.depth), depths=depths)
+
+
+def add_rung(model: CoFrNet, spec: CoFrNetSpec) -> CoFrNet:
+    """A CoFrNet of the deeper `spec` that starts as the same function: its ladders get rungs that change nothing yet.
+
+    For the smooth reciprocal a new rung is 0, where r = 0 and steepest; for the clamp its bias is 1000, where r is
+    0.001.
+    """
+    grown = CoFrNet(spec, dtype=model.head.dtype)
+    with torch.no_grad():
+        for name in ("head", "linear", "intercept"):
+            parameter = getattr(grown, name)
+            if parameter is not None:
+                parameter.copy_(getattr(model, name))
+        for name in ("curves", "subsets", "full"):
+            bank: Ladders | None = getattr(grown, name)
+            if bank is not None:
+                _copy_rungs(getattr(model, name), bank)
+    return grown
+
+
+def _copy_rungs(old: Ladders, new: Ladders) -> None:
+    (old_weight, old_bias), (weight, bias) = old.full_rungs(), new.full_rungs()
+    weight, bias = torch.zeros_like(weight), torch.full_like(bias, 0.0 if new.pole == "smooth" else 1000.0)
+    rungs = old_weight.shape[1]
+    weight[:, :rungs] = old_weight
+    bias[:, :rungs] = torch.where(old_bias.isinf(), bias[:, :rungs], old_bias)
+    new.weight.copy_(new.packed(weight.flatten(1), weights=True).view(new.weight.shape))
+    new.bias.copy_(new.packed(bias.flatten(1), weights=False).view(new.bias.shape))
+    if new.log_epsilon is not None and old.log_epsilon is not None:
+        new.log_epsilon.copy_(old.log_epsilon)

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris, make_friedman1
+
+from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet.nn import CoFrNet
+from cofrnet.training import Boosted, add_rung, shallower, summed
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("variant", ["F", "D", "DL", "S"])
+@pytest.mark.parametrize("pole", ["smooth", "clamp"])
+def test_a_new_rung_changes_nothing_yet(variant, pole):
+    spec = CoFrNet(n_features=3, variant=variant, depth=3, n_ladders=3, pole=pole, subsets=((0, 1),), n_members=2).spec
+    model = CoFrNet(shallower(spec, 1), dtype=torch.float64, generator=seeded())
+    assert max(model.spec.full_depths or (1,)) == 1
+    x = torch.randn(20, 3, generator=seeded(1), dtype=torch.float64)
+    for depth in (2, 3, 4):
+        grown = add_rung(model, shallower(spec, depth))
+        torch.testing.assert_close(grown(x), model(x), rtol=0, atol=1e-10 if pole == "smooth" else 0.1)
+        model = grown
+    assert model.spec == shallower(spec, 4)
+
+
+def test_a_new_smooth_rung_can_learn():
+    model = CoFrNet(n_features=2, variant="D", depth=1, generator=seeded())
+    grown = add_rung(model, shallower(CoFrNet(n_features=2, variant="D", depth=2).spec, 2))
+    grown(torch.randn(10, 2, generator=seeded(1))).sum().backward()
+    assert grown.curves.weight.grad[2].abs().sum() > 0
+
+
+def test_boosted_stages_are_their_sum_and_earlier_ones_stay():
+    stages = [CoFrNet(n_features=3, n_ladders=2, dtype=torch.float64, generator=seeded(s)) for s in range(3)]
+    x = torch.randn(10, 3, generator=seeded(9), dtype=torch.float64)
+    total = sum(stage(x) for stage in stages)
+    torch.testing.assert_close(summed(stages)(x), total)
+    boosted = Boosted(stages[:2], stages[2])
+    torch.testing.assert_close(boosted.member_scores(x).squeeze(1), total)
+    assert {name for name, _ in boosted.named_parameters()} == {f"stage.{n}" for n, _ in stages[2].named_parameters()}
+    with pytest.raises(ValueError, match="stages must have the same spec"):
+        summed([stages[0], CoFrNet(n_features=3, n_ladders=3)])
+
+
+@pytest.mark.parametrize("strategy", ["joint", "boosted", "rungwise"])
+@pytest.mark.parametrize("variant", ["S", "D", "DL"])
+def test_strategies_fit_both_tasks(strategy, variant):
+    settings = {"strategy": strategy, "variant": variant, "n_ladders": 8, "ladders_per_feature": 4, "random_state": 0}
+    X, y = make_friedman1(600, noise=0.5, random_state=0)
+    regressor = CoFrNetRegressor(**settings).fit(X[:450], y[:450])
+    assert regressor.score(X[450:], y[450:]) > 0.65
+    assert regressor.n_iter_ > 20
+    X, y = load_iris(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(150)
+    classifier = CoFrNetClassifier(**settings).fit(X[rows[:100]], y[rows[:100]])
+    assert classifier.score(X[rows[100:]], y[rows[100:]]) > 0.8
+
+
+def test_impossible_strategies_are_refused():
+    X, y = make_friedman1(100, random_state=0)
+    with pytest.raises(ValueError, match="strategy must be 'joint', 'boosted' or 'rungwise'; got strategy='greedy'"):
+        CoFrNetRegressor(strategy="greedy").fit(X, y)
+    with pytest.raises(ValueError, match="n_members must be 1 for strategy='boosted'"):
+        CoFrNetRegressor(strategy="boosted", n_members=2).fit(X, y)
+    with pytest.raises(ValueError, match="checkpoint must be None unless strategy='joint'"):
+        CoFrNetRegressor(strategy="rungwise", checkpoint="x").fit(X, y)
