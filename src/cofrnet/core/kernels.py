@@ -11,6 +11,7 @@ This module needs numba and is imported on first use only; the compiled code is 
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -346,15 +347,16 @@ class _Team:
         self._forked = True
 
     def run(self, serial: Any, parallel: Any, elements: int, *arguments: Any) -> None:
-        threads = min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-        if threads > 1 and elements >= PARALLEL_FROM and not self._forked and self._lock.acquire(blocking=False):
-            try:
-                numba.set_num_threads(threads)
-                parallel(*arguments)
-            finally:
-                self._lock.release()
-        else:
-            serial(*arguments)
+        if elements >= PARALLEL_FROM and not self._forked:
+            threads = min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+            if threads > 1 and self._lock.acquire(blocking=False):
+                try:
+                    numba.set_num_threads(threads)
+                    parallel(*arguments)
+                finally:
+                    self._lock.release()
+                return
+        serial(*arguments)
 
 
 _team = _Team()
@@ -369,33 +371,40 @@ def _scalars(t: Tensor, epsilon: float) -> tuple[Any, Any]:
     return kind(epsilon), kind(FAR[t.dtype])
 
 
-def _strip_count(a: Tensor) -> int:
-    return a.shape[0] * -(-a.shape[2] // STRIP)
-
-
 # The functions below take and return plain tensors; autograd is the caller's.
 
 
-def value(a: Tensor, epsilon: float, smooth: bool, first: bool = True) -> Tensor:
-    """Value of every ladder. Shapes: a (outer, d+1, inner); returns (outer, inner).
+def value(a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1) -> Tensor:
+    """Value of every ladder; the rung axis of `a` is `axis`. Returns the shape of `a` without it.
 
     Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
     """
-    f = torch.empty((a.shape[0], a.shape[2]), dtype=a.dtype)
-    arguments = (_strip_count(a), *_arrays(a, f), *_scalars(a, epsilon), smooth, first)
-    _team.run(_value_serial, _value_parallel, a.numel(), *arguments)
+    shape = a.shape
+    f = torch.empty(shape[:axis] + shape[axis + 1 :], dtype=a.dtype)
+    rungs = a.detach().contiguous().numpy().reshape(math.prod(shape[:axis]), shape[axis], -1)
+    kind = _NUMPY[a.dtype]
+    strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
+    out = f.numpy().reshape(rungs.shape[0], -1)
+    arguments = (strips, rungs, out, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
+    _team.run(_value_serial, _value_parallel, rungs.size, *arguments)
     return f
 
 
-def sensitivity_products(g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True) -> Tensor:
-    """g times the sensitivities df/da_k. Shapes: g (outer, inner), a (outer, d+1, inner); returns the shape of a.
+def sensitivity_products(
+    g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1
+) -> Tensor:
+    """g times the sensitivities df/da_k, in the shape of `a`; the rung axis of `a` is `axis`, g is without it.
 
     Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
     """
-    out = torch.empty(a.shape, dtype=a.dtype)
-    arguments = (_strip_count(a), *_arrays(g, a, out), *_scalars(a, epsilon), smooth, first)
-    _team.run(_products_serial, _products_parallel, a.numel(), *arguments)
-    return out
+    result = torch.empty(a.shape, dtype=a.dtype)
+    rungs = a.detach().contiguous().numpy().reshape(math.prod(a.shape[:axis]), a.shape[axis], -1)
+    kind = _NUMPY[a.dtype]
+    strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
+    factors, out = g.detach().contiguous().numpy().reshape(rungs.shape[0], -1), result.numpy().reshape(rungs.shape)
+    arguments = (strips, factors, rungs, out, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
+    _team.run(_products_serial, _products_parallel, rungs.size, *arguments)
+    return result
 
 
 def feature_values(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:

@@ -298,13 +298,9 @@ def _without(shape: torch.Size, axis: int) -> list[int]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def _rungs_in_the_middle(a: Tensor, axis: int) -> Tensor:
-    """View of `a` as (outer, d+1, inner); where little lies behind the rung axis, it is copied to the front."""
-    outer, rungs = math.prod(a.shape[:axis]), a.shape[axis]
-    a = a.reshape(outer, rungs, -1)
-    if outer > 1 and a.shape[2] < _FEW:
-        return a.transpose(0, 1).reshape(1, rungs, -1)
-    return a
+def _is_short(a: Tensor, axis: int) -> bool:
+    """Whether so little lies behind the rung axis that copying it to the front beats strips that short."""
+    return axis > 0 and math.prod(a.shape[axis + 1 :]) < _FEW
 
 
 @cache
@@ -330,7 +326,9 @@ def _ladder_plain(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
 def _ladder_cpu(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
     if not _HAS_NUMBA or a.numel() == 0:
         return _ladder_plain(a, axis, epsilon, smooth)
-    return _kernels().value(_rungs_in_the_middle(a, axis), epsilon, smooth).view(_without(a.shape, axis))  # type: ignore[no-any-return]
+    if _is_short(a, axis):
+        a, axis = a.movedim(axis, 0), 0
+    return _kernels().value(a, epsilon, smooth, axis=axis)  # type: ignore[no-any-return]
 
 
 @torch.library.impl(_library, "sensitivity_products", "CompositeExplicitAutograd")
@@ -342,11 +340,10 @@ def _products_plain(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: boo
 def _products_cpu(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
     if not _HAS_NUMBA or a.numel() == 0:
         return _products_plain(g, a, axis, epsilon, smooth)
-    rungs = _rungs_in_the_middle(a, axis)
-    out: Tensor = _kernels().sensitivity_products(g.reshape(rungs.shape[0], -1), rungs, epsilon, smooth)
-    if rungs.shape[0] != math.prod(a.shape[:axis]):  # the rung axis was moved to the front
-        out = out.view(a.shape[axis], *_without(a.shape, axis)).movedim(0, axis).contiguous()
-    return out.view(a.shape)
+    if _is_short(a, axis):
+        front: Tensor = _kernels().sensitivity_products(g, a.movedim(axis, 0), epsilon, smooth, axis=0)
+        return front.movedim(0, axis).contiguous()
+    return _kernels().sensitivity_products(g, a, epsilon, smooth, axis=axis)  # type: ignore[no-any-return]
 
 
 torch.library.register_fake("cofrnet::ladder", lambda a, axis, epsilon, smooth: a.new_empty(_without(a.shape, axis)))
