@@ -5,7 +5,7 @@ from sklearn.datasets import load_iris, make_friedman1
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 from cofrnet.nn import CoFrNet
-from cofrnet.training import Boosted, add_rung, shallower, summed
+from cofrnet.training.strategies import Boosted, add_rung, shallower, summed
 
 
 def seeded(seed=0):

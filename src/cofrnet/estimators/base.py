@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,13 +18,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from cofrnet.core import clamped
 from cofrnet.estimators.checks import checked_weight, position_of, require, require_same_length
+from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
-    Boosted,
     Callback,
     Checkpoint,
     LoopOptions,
@@ -35,14 +31,14 @@ from cofrnet.training import (
     ProgressBar,
     Rows,
     Trained,
-    add_rung,
+    boosted,
+    fingerprint,
     monotone_projection,
-    shallower,
-    summed,
+    rungwise,
     train,
 )
 
-__all__ = ["AutomaticDecay", "TabularCoFrNet"]
+__all__ = ["TabularCoFrNet"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -222,10 +218,10 @@ class TabularCoFrNet(BaseEstimator):
             self._fit_least_squares(data, validation, generator)
             return self
         if not again:
-            self.pairs_ = self._pairs(data, validation, generator, rng)
+            self.pairs_ = self._pairs(data, validation, generator)
             self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
-            self._start_from_linear(data)
-        self._train(data, validation, generator, rng)
+            self._start_from_linear(self.model_, data)
+        self._train(data, validation, generator)
         return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
@@ -245,7 +241,7 @@ class TabularCoFrNet(BaseEstimator):
         data = _as_rows(self.encoder_.encode(columns), targets, weight, np.arange(len(targets)))
         if first:
             self.model_ = CoFrNet(self._spec(), generator=generator)
-            self._start_from_linear(data)
+            self._start_from_linear(self.model_, data)
         options = replace(self._options(len(data)), max_epochs=1, weight_decay=0.0, cycle=False)
         options = replace(options, learning_rate=0.2 * options.learning_rate)
         train(
@@ -258,9 +254,7 @@ class TabularCoFrNet(BaseEstimator):
         )
         return self
 
-    def _pairs(
-        self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any
-    ) -> list[tuple[int, int]]:
+    def _pairs(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> list[tuple[int, int]]:
         """Positions of the pairs of columns that get ladders of their own."""
         wanted, names = self.interactions, self._names()
         if not isinstance(wanted, int | np.integer):
@@ -276,8 +270,8 @@ class TabularCoFrNet(BaseEstimator):
             if name not in additive.get_params():
                 setattr(additive, name, value)
         additive.model_ = CoFrNet(additive._spec(), generator=generator)
-        additive._start_from_linear(data)
-        additive._train(data, validation, generator, rng)
+        additive._start_from_linear(additive.model_, data)
+        additive._train(data, validation, generator)
         x = data.x.requires_grad_(False)
         scores = additive.model_.member_scores(x).detach().requires_grad_()  # (n, 1, q)
         (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
@@ -345,12 +339,11 @@ class TabularCoFrNet(BaseEstimator):
         )
         return kept, held
 
-    def _start_from_linear(self, data: Rows) -> None:
+    def _start_from_linear(self, model: CoFrNet, data: Rows) -> None:
         """Start at the linear model: the head at 0, the linear path where least squares or log-loss puts it."""
         few = slice(0, LINEAR_START_ROWS)
         weight = None if data.weight is None else data.weight[few].numpy()
         start = self._linear_start(data.x[few].numpy(), data.y[few].numpy(), weight)
-        model = self.model_
         assert model.linear is not None
         assert model.intercept is not None
         with torch.no_grad():
@@ -359,75 +352,45 @@ class TabularCoFrNet(BaseEstimator):
                 parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
 
     def _options(self, n: int, stages: int = 1) -> LoopOptions:
-        epochs = max(1, self.max_epochs // stages)
-        additive, width = self.variant == "D", self.encoder_.n_inputs / n
-        batch = min(self.batch_size, max(16, n // 8))  # a few steps an epoch even where rows are few
-        rate = self.learning_rate
-        if rate == "auto":
-            rate = 0.05 if additive else float(np.clip(0.02 * math.sqrt(n / 5000), 0.01, 0.03))
-        decay: Any = self.weight_decay
-        if decay == "auto":
-            path = 0.5 * rate * epochs * max(1, round(n / batch))  # how far a weight can go, all in all
-            share = min(1.0, math.sqrt(100 * width)) if additive else 1.0
-            decay = AutomaticDecay(width, self._null_loss(), share, path / 0.3)
-        patience = self.n_iter_no_change if self.early_stopping else None
-        return LoopOptions(epochs, batch, rate, decay, patience=patience)
+        return loop_options(
+            n,
+            self.encoder_.n_inputs,
+            additive=self.variant == "D",
+            null_loss=self._null_loss(),
+            max_epochs=max(1, self.max_epochs // stages),
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            patience=self.n_iter_no_change if self.early_stopping else None,
+        )
 
     def _solves_least_squares(self, data: Rows) -> bool:
         return False
 
-    def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator, rng: Any) -> None:
+    def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
+        """Train `model_` by the strategy asked for, or put another in its place."""
         if self.bootstrap:
-            data = _bootstrapped(data, self.n_members, rng)
+            data = data.bootstrapped(self.n_members, generator)
+        spec = self.model_.spec
         if self.strategy == "joint":
-            options = self._options(len(data))
-            self._record(self._run(self.model_, data, validation, generator, options, self._projection(data)))
-            return
-        for name in ("checkpoint", "monotonic_cst"):
-            require(getattr(self, name) is None, name, getattr(self, name), "None unless strategy='joint'")
-        stages = self._boost if self.strategy == "boosted" else self._grow
-        self._record(stages(data, validation, generator))
+            trained = self._run(self.model_, data, validation, generator, 1, self._projection(data))
+        else:
+            for name in ("checkpoint", "monotonic_cst"):
+                require(getattr(self, name) is None, name, getattr(self, name), "None unless strategy='joint'")
+            stages = BOOSTED_GROUPS if self.strategy == "boosted" else max(spec.depth, *spec.full_depths, 1)
 
-    def _boost(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> Trained:
-        """Groups of ladders, each fitted to what those before it leave over; then one model, their sum."""
-        require(self.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
-        whole = self.model_.spec
-        spec = replace(
-            whole,
-            n_ladders=max(1, whole.n_ladders // BOOSTED_GROUPS),
-            depths=None,
-            ladders_per_feature=max(1, whole.ladders_per_feature // BOOSTED_GROUPS),
-        )
-        options = self._options(len(data), BOOSTED_GROUPS)
-        fitted: list[CoFrNet] = []
-        trained = Trained()
-        for _ in range(BOOSTED_GROUPS):
-            self.model_ = CoFrNet(spec, generator=generator)
-            if fitted:
-                with torch.no_grad():
-                    self.model_.head.zero_()
-                trained = _joined(
-                    trained, self._run(Boosted(fitted, self.model_), data, validation, generator, options)
-                )
+            def start(model: CoFrNet) -> None:
+                self._start_from_linear(model, data)
+
+            def fit(model: Any) -> Trained:
+                return self._run(model, data, validation, generator, stages)
+
+            if self.strategy == "boosted":
+                require(self.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
+                self.model_, trained = boosted(spec, stages, start, fit, generator)
             else:
-                self._start_from_linear(data)
-                trained = self._run(self.model_, data, validation, generator, options)
-            fitted.append(self.model_)
-        self.model_ = summed(fitted).requires_grad_(True).eval()
-        return trained
-
-    def _grow(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> Trained:
-        """Ladders grown rung by rung, those there are being the start of the next."""
-        whole = self.model_.spec
-        deepest = max(whole.depth, *whole.full_depths, 1)
-        options = self._options(len(data), deepest)
-        self.model_ = CoFrNet(shallower(whole, 1), generator=generator)
-        self._start_from_linear(data)
-        trained = self._run(self.model_, data, validation, generator, options)
-        for depth in range(2, deepest + 1):
-            self.model_ = add_rung(self.model_, shallower(whole, depth))
-            trained = _joined(trained, self._run(self.model_, data, validation, generator, options))
-        return trained
+                self.model_, trained = rungwise(spec, start, fit, generator)
+        self._record(trained)
 
     def _run(
         self,
@@ -435,40 +398,36 @@ class TabularCoFrNet(BaseEstimator):
         data: Rows,
         validation: Rows | None,
         generator: torch.Generator,
-        options: LoopOptions,
+        stages: int,
         project: Callable[[], None] | None = None,
     ) -> Trained:
         """Train one module with everything the parameters ask for: device, progress bar, checkpoints, history."""
         device = _device(self.device) if project is None else torch.device("cpu")
+        options = self._options(len(data), stages)
         loss, metrics = self._losses()
         checkpoint = None
         if self.checkpoint is not None:
-            parts = [model.spec.to_dict(), repr(options), repr(loss)]
-            whose = _fingerprint(parts, data, *([] if validation is None else [validation]))
+            tensors = [t for rows in (data, validation) if rows is not None for t in (rows.x, rows.y, rows.weight)]
+            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss)], *tensors)
             checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
         if project is not None:
             project()
-        model.to(device)
-        self.model_.dropout.generator = generator
-        share = _clamped_share(self.model_, data.x[:256].to(device)) if self.pole == "clamp" else None
         with ExitStack() as stack:
             callbacks = list(self.callbacks or ())
             if self.verbose:
                 callbacks.append(stack.enter_context(ProgressBar(type(self).__name__)))
             trained = train(
-                model,
+                model.to(device),
                 loss,
                 data.to(device),
                 validation=None if validation is None else validation.to(device),
                 options=options,
                 generator=generator,
                 metrics=metrics,
-                clamped_share=share,
                 project=project,
                 callbacks=callbacks,
                 checkpoint=checkpoint,
             )
-        self.model_.dropout.generator = None
         model.to("cpu")
         return trained
 
@@ -487,29 +446,6 @@ class TabularCoFrNet(BaseEstimator):
         return torch.cat(parts).double().numpy()
 
 
-@dataclass(frozen=True)
-class AutomaticDecay:
-    """Weight decay as a function of the validation loss: noisy tables, and wide ones of few rows, get more.
-
-        72 (noise/signal)^0.65 (p/n)^0.4, from 1 to 16,     noise = loss / loss of the best constant = 1 - signal
-
-    times `share`, which is small for additive models of narrow tables: they have little to overfit with. At most
-    `most`: a training of few steps could not hold any weight above a small size against more. The form and its numbers
-    were chosen on held-out training rows of nine tables.
-    """
-
-    width: float  # p/n
-    null_loss: float
-    share: float
-    most: float
-
-    def __call__(self, loss: float) -> float:
-        """The decay of the whole training."""
-        noise = min(0.95, loss / self.null_loss) if math.isfinite(loss) and self.null_loss > 0 else 0.95
-        decay = float(np.clip(72 * (noise / (1 - noise)) ** 0.65 * self.width**0.4, 1.0, 16.0))
-        return min(self.share * decay, self.most)
-
-
 def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:
     """The inputs of a column as one number a row: itself, or the code of its level."""
     return inputs[:, 0] if inputs.shape[1] == 1 else inputs @ np.arange(1, inputs.shape[1] + 1)
@@ -524,43 +460,7 @@ def _as_rows(x: Floats, y: NDArray[Any], weight: Floats | None, rows: NDArray[np
     return Rows(torch.from_numpy(x[rows]), torch.from_numpy(np.asarray(y)[rows]), scaled)
 
 
-def _bootstrapped(data: Rows, members: int, rng: np.random.RandomState) -> Rows:
-    """The rows with a weight for each member: how often a sample with replacement draws them."""
-    n = len(data)
-    counts = np.stack([np.bincount(rng.randint(0, n, n), minlength=n) for _ in range(members)], axis=1)
-    weight = torch.from_numpy(counts.astype(np.float32))  # (n, members)
-    return Rows(data.x, data.y, weight if data.weight is None else weight * data.weight.unsqueeze(1))
-
-
-def _joined(one: Trained, two: Trained) -> Trained:
-    """The history of two trainings, one after the other."""
-    history = {name: [*one.history.get(name, []), *values] for name, values in two.history.items()}
-    return Trained(history, len(one.history["loss"]) + two.best_epoch, one.interrupted or two.interrupted)
-
-
 def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
-
-
-def _clamped_share(model: CoFrNet, x: Tensor) -> Callable[[], float]:
-    """A function that says which share of rungs is clamped on the rows x."""
-
-    def share() -> float:
-        with torch.no_grad():
-            banks = model.read_by_banks(x)
-            rungs = ((bank, bank.partial_denominators(reads)) for _, bank, reads, _ in banks)
-            inside = [clamped(a, bank.pole, bank.epsilon)[1:].float().mean() for bank, a in rungs]
-        return float(torch.stack(inside).mean()) if inside else 0.0
-
-    return share
-
-
-def _fingerprint(parts: Sequence[Any], *data: Rows) -> str:
-    digest = hashlib.sha256(json.dumps(parts, default=repr).encode())
-    for rows in data:
-        for tensor in (rows.x, rows.y, rows.weight):
-            if tensor is not None:
-                digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -10,11 +10,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
+from cofrnet.core import clamped
 from cofrnet.core.poles import resolve_pole
 from cofrnet.nn import fused
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, Ladders, SubsetLadders, check_subset
 
-__all__ = ["CoFrNet", "CoFrNetSpec", "Variant"]
+__all__ = ["CoFrNet", "CoFrNetSpec", "LadderDropout", "Variant"]
 
 Variant: TypeAlias = Literal["F", "D", "DL", "S"]
 
@@ -315,6 +316,16 @@ class CoFrNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scores. Shapes: x (..., p); returns (..., q)."""
         return self.member_scores(x).mean(-2)
+
+    @torch.no_grad()
+    def clamped_share(self, x: Tensor) -> float:
+        """Share of the rungs below the first that are clamped on the rows x, (n, p)."""
+        banks = self.read_by_banks(x)
+        inside = [
+            clamped(bank.partial_denominators(reads), bank.pole, bank.epsilon)[1:].float().mean()
+            for _, bank, reads, _ in banks
+        ]
+        return float(torch.stack(inside).mean()) if inside else 0.0
 
     def member(self, index: int) -> CoFrNet:
         """A CoFrNet that is one of the members, with parameters of its own."""

@@ -1,13 +1,13 @@
 """Training: the epoch loop, second-order least squares, and the ways to build a model up."""
 
 from cofrnet.training.batches import Rows, Source, Stream
-from cofrnet.training.checkpoints import Checkpoint
+from cofrnet.training.checkpoints import Checkpoint, fingerprint
 from cofrnet.training.constraints import monotone_projection
 from cofrnet.training.least_squares import jacobian, least_squares
 from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
 from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
 from cofrnet.training.progress import ProgressBar
-from cofrnet.training.strategies import Boosted, add_rung, shallower, summed
+from cofrnet.training.strategies import Boosted, boosted, rungwise
 
 __all__ = [
     "AbsoluteError",
@@ -27,12 +27,12 @@ __all__ = [
     "SquaredError",
     "Stream",
     "Trained",
-    "add_rung",
+    "boosted",
     "evaluate",
+    "fingerprint",
     "jacobian",
     "least_squares",
     "monotone_projection",
-    "shallower",
-    "summed",
+    "rungwise",
     "train",
 ]

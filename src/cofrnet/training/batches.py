@@ -60,6 +60,13 @@ class Rows:
         """The same rows in float64."""
         return Rows(self.x.double(), self.y.double(), None if self.weight is None else self.weight.double())
 
+    def bootstrapped(self, members: int, generator: torch.Generator) -> Rows:
+        """The rows with a weight for each member: how often a sample with replacement draws them."""
+        n = len(self)
+        drawn = torch.randint(n, (members, n), generator=generator)
+        counts = torch.stack([row.bincount(minlength=n) for row in drawn], dim=1).to(self.x.dtype)  # (n, members)
+        return Rows(self.x, self.y, counts if self.weight is None else counts * self.weight.unsqueeze(1))
+
     def select(self, index: Tensor) -> Rows:
         """Some of the rows."""
         return Rows(self.x[index], self.y[index], None if self.weight is None else self.weight[index])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,20 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from cofrnet.files import write_atomically
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "fingerprint"]
+
+
+def fingerprint(parts: Sequence[Any], *tensors: Tensor | None) -> str:
+    """A hash of settings (anything with a stable repr) and tensors, to know a fit by."""
+    digest = hashlib.sha256(json.dumps(parts, default=repr).encode())
+    for tensor in tensors:
+        if tensor is not None:
+            digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from cofrnet.nn import LadderDropout
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint
 from cofrnet.training.losses import Loss
@@ -31,10 +32,11 @@ class LoopOptions:
     """How to train.
 
     `weight_decay` is that of the whole training, decoupled from the gradient: a weight that gets no gradient shrinks by
-    exp(-weight_decay), whatever the number of steps. It may be a function of the validation loss (without validation
-    rows: the training loss), asked anew at every epoch. `patience` epochs without a better validation loss end the
-    training; None runs all epochs. With `cycle`, the learning rate goes through one cycle over all epochs, else it
-    stays.
+    exp(-weight_decay), whatever the number of steps. Steps share it by the square of their learning rate, so that it
+    fades before they do, and the last of them set right what was shrunk too far. Biases and intercepts are not decayed.
+    It may be a function of the validation loss (without validation rows: the training loss), asked anew at every epoch.
+    `patience` epochs without a better validation loss end the training; None runs all epochs. With `cycle`, the
+    learning rate goes through one cycle over all epochs, else it stays.
     """
 
     max_epochs: int = 60
@@ -74,6 +76,12 @@ class Trained:
     interrupted: bool = False
     member_losses: Tensor | None = None
 
+    def then(self, other: Trained) -> Trained:
+        """The history of both: of the training, and of another that went on from it."""
+        history = {name: [*self.history.get(name, []), *values] for name, values in other.history.items()}
+        best = len(self.history.get("loss", [])) + other.best_epoch
+        return Trained(history, best, self.interrupted or other.interrupted)
+
 
 def one_cycle(progress: float, warm_up: float = 0.3) -> float:
     """Share of the highest learning rate at `progress` in [0, 1]: up from 1/25 by a cosine, down to nearly 0."""
@@ -82,8 +90,8 @@ def one_cycle(progress: float, warm_up: float = 0.3) -> float:
     return 1e-5 + (1 - 1e-5) * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
 
 
-def _total_rate(steps: int, cycle: bool) -> float:
-    return sum(one_cycle(step / steps) for step in range(steps)) if cycle else float(steps)
+def _sum_of_squares(steps: int, cycle: bool) -> float:
+    return sum(one_cycle(step / steps) ** 2 for step in range(steps)) if cycle else float(steps)
 
 
 def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
@@ -161,7 +169,6 @@ def train(
     options: LoopOptions | None = None,
     generator: torch.Generator | None = None,
     metrics: dict[str, Loss] | None = None,
-    clamped_share: Callable[[], float] | None = None,
     project: Callable[[], None] | None = None,
     callbacks: Iterable[Callback] = (),
     checkpoint: Checkpoint | None = None,
@@ -177,58 +184,134 @@ def train(
     """
     options = options or LoopOptions()
     generator = generator or torch.Generator().manual_seed(torch.seed())
-    trained = Trained()
-    optimizer = _optimizer(model, options.learning_rate)
-    members = _count_members(model)
-    best = _Best(model, members)
-    first, since_best = 0, 0
-    if checkpoint is not None and (saved := checkpoint.load(model, optimizer, generator, best)) is not None:
-        first, since_best, trained.history = saved
-    elif validation is not None:  # the model as it is: training may only improve on it
-        best.update(model.eval(), evaluate(model, validation, [loss])[0], -1, 0.0)
-    steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
-    total_rate = options.learning_rate * _total_rate(steps, options.cycle)
-    latest = float(best.loss.mean())
-    if validation is None and isinstance(data, Rows):
-        latest = float(evaluate(model.eval(), data, [loss])[0].mean())
+    run = _Run(model, loss, data, validation, options, generator, metrics or {}, project)
+    first = run.resume(checkpoint)
     try:
         for number in range(first, options.max_epochs):
-            decay = options.weight_decay(latest) if callable(options.weight_decay) else options.weight_decay
-            row = _one_epoch(
-                model, loss, data, options, optimizer, generator, number, steps, decay / total_rate, members, project
-            )
-            model.eval()
-            if validation is not None:
-                functions = [loss, *(metrics or {}).values()]
-                values = evaluate(model, validation, functions)
-                for name, value in zip(["validation_loss", *(metrics or {})], values, strict=True):
-                    row[name] = float(value.mean())
-                since_best = 0 if best.update(model, values[0], number, options.tolerance) else since_best + 1
-            latest = row.get("validation_loss", row["loss"])
-            if clamped_share is not None:
-                row["clamped"] = clamped_share()
-            for name, number_ in row.items():
-                trained.history.setdefault(name, []).append(number_)
+            row = run.epoch(number)
             if checkpoint is not None and checkpoint.is_due(number):
-                checkpoint.save(model, optimizer, generator, best, number + 1, since_best, trained.history)
+                checkpoint.save(
+                    model, run.optimizer, generator, run.best, number + 1, run.since_best, run.trained.history
+                )
             stop = [callback(Epoch(number, options.max_epochs, row, model)) for callback in callbacks]
-            if any(stop) or (options.patience is not None and since_best >= options.patience):
+            if any(stop) or (options.patience is not None and run.since_best >= options.patience):
                 break
     except KeyboardInterrupt:
-        trained.interrupted = True
-        done = len(trained.history.get("loss", []))
+        run.trained.interrupted = True
         warnings.warn(
-            f"the fit was interrupted after {done} of {options.max_epochs} epochs; the best model so far is kept.",
+            f"the fit was interrupted after {run.done} of {options.max_epochs} epochs; the best model so far is kept.",
             FitInterruptedWarning,
             stacklevel=2,
         )
-    model.eval()
-    done = len(trained.history.get("loss", []))
-    trained.best_epoch = done - 1
-    if validation is not None:
-        keep_last = _last_is_as_good(model, best, loss, validation) if done == options.max_epochs else None
-        trained.best_epoch = best.restore(model, keep_last, done - 1)  # -1 where the start was never bettered
-    return trained
+    return run.finish()
+
+
+class _Run:
+    """One training: what stays the same from epoch to epoch, and what has come of it so far."""
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Loss,
+        data: Source,
+        validation: Rows | None,
+        options: LoopOptions,
+        generator: torch.Generator,
+        metrics: dict[str, Loss],
+        project: Callable[[], None] | None,
+    ) -> None:
+        self.model, self.loss, self.data, self.validation = model, loss, data, validation
+        self.options, self.generator, self.metrics, self.project = options, generator, metrics, project
+        self.optimizer = _optimizer(model, options.learning_rate)
+        self.members = int(getattr(getattr(model, "spec", None), "n_members", 1))
+        self.best = _Best(model, self.members)
+        self._draw_from(generator)
+        self.trained = Trained()
+        self.since_best = 0
+        self.latest = math.inf  # the loss that decides on the decay
+        self.steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
+        self.squares = options.learning_rate**2 * _sum_of_squares(self.steps, options.cycle)
+
+    @property
+    def done(self) -> int:
+        return len(self.trained.history.get("loss", []))
+
+    def _draw_from(self, generator: torch.Generator | None) -> None:
+        for module in self.model.modules():
+            if isinstance(module, LadderDropout):
+                module.generator = generator
+
+    def resume(self, checkpoint: Checkpoint | None) -> int:
+        """The epoch to begin with, and everything as it was before it."""
+        saved = None
+        if checkpoint is not None:
+            saved = checkpoint.load(self.model, self.optimizer, self.generator, self.best)
+        self.model.eval()
+        if saved is not None:
+            first, self.since_best, history = saved
+            self.trained.history = history
+            self.latest = history["validation_loss" if self.validation is not None else "loss"][-1]
+            return first
+        if self.validation is not None:  # the model as it is: training may only improve on it
+            self.best.update(self.model, evaluate(self.model, self.validation, [self.loss])[0], -1, 0.0)
+            self.latest = float(self.best.loss.mean())
+        elif isinstance(self.data, Rows):
+            self.latest = float(evaluate(self.model, self.data, [self.loss])[0].mean())
+        return 0
+
+    def epoch(self, number: int) -> dict[str, float]:
+        """Go through the data once; the row of the history that it makes."""
+        row = self._pass_over_the_data(number)
+        self.model.eval()
+        if self.validation is not None:
+            values = evaluate(self.model, self.validation, [self.loss, *self.metrics.values()])
+            row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
+            better = self.best.update(self.model, values[0], number, self.options.tolerance)
+            self.since_best = 0 if better else self.since_best + 1
+        self.latest = row.get("validation_loss", row["loss"])
+        shown = self.validation if self.validation is not None else self.data
+        if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":
+            row["clamped"] = self.model.clamped_share(shown.x[:256])
+        for name, value in row.items():
+            self.trained.history.setdefault(name, []).append(value)
+        return row
+
+    def _pass_over_the_data(self, number: int) -> dict[str, float]:
+        options, optimizer = self.options, self.optimizer
+        self.model.train()
+        decay = options.weight_decay(self.latest) if callable(options.weight_decay) else options.weight_decay
+        total = torch.zeros(())
+        count, rate = 0, options.learning_rate
+        step = number * self.data.n_batches(options.batch_size)
+        for x, y, weight in self.data.batches(options.batch_size, self.generator):
+            rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            shrink = -math.expm1(-decay * rate**2 / self.squares)  # of a weight that gets no gradient
+            optimizer.param_groups[0]["weight_decay"] = shrink / rate
+            optimizer.zero_grad(set_to_none=True)
+            batch_loss = weighted_mean(self.loss(self.model.member_scores(x), y), weight)  # (members,)
+            batch_loss.sum().backward()
+            if options.clip_norm is not None:
+                _clip(self.model, self.members, options.clip_norm)
+            optimizer.step()
+            if self.project is not None:
+                self.project()
+            total += batch_loss.detach().mean()
+            count += 1
+            step += 1
+        return {"loss": float(total) / max(1, count), "learning_rate": rate}
+
+    def finish(self) -> Trained:
+        """Leave the model with the weights to keep."""
+        self.model.eval()
+        self._draw_from(None)
+        self.trained.best_epoch = self.done - 1
+        if self.validation is not None:
+            whole = self.done == self.options.max_epochs
+            keep = _last_is_as_good(self.model, self.best, self.loss, self.validation) if whole else None
+            self.trained.best_epoch = self.best.restore(self.model, keep, self.done - 1)  # -1: the start was best
+        return self.trained
 
 
 @torch.no_grad()
@@ -252,52 +335,10 @@ def row_losses(model: Any, loss: Loss, data: Rows, chunk: int = 8192) -> Tensor:
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.Optimizer:
-    """AdamW in two groups of parameters; the second, the intercepts, is not decayed: they carry the mean of y."""
+    """AdamW in two groups of parameters; the second, biases and intercepts, is not decayed."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [p for name, p in named if not name.endswith("intercept")]
-    free = [p for name, p in named if name.endswith("intercept")]
+    decayed = [p for name, p in named if not name.endswith(("bias", "intercept"))]
+    free = [p for name, p in named if name.endswith(("bias", "intercept"))]
     fused = named[0][1].device.type in ("cpu", "cuda")
     groups: list[dict[str, Any]] = [{"params": decayed}, {"params": free, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=rate, fused=fused or None)
-
-
-def _count_members(model: Any) -> int:
-    return int(getattr(getattr(model, "spec", None), "n_members", 1))
-
-
-def _one_epoch(
-    model: Any,
-    loss: Loss,
-    data: Source,
-    options: LoopOptions,
-    optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
-    number: int,
-    steps: int,
-    decay: float,
-    members: int,
-    project: Callable[[], None] | None,
-) -> dict[str, float]:
-    """One pass over the data; the row of the history that it makes."""
-    model.train()
-    total = torch.zeros(())
-    count = 0
-    step = number * data.n_batches(options.batch_size)
-    rate = options.learning_rate
-    for x, y, weight in data.batches(options.batch_size, generator):
-        rate = options.learning_rate * (one_cycle(min(1.0, step / steps)) if options.cycle else 1.0)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.param_groups[0]["weight_decay"] = -math.expm1(-decay * rate) / rate  # shrinks by exp(-decay * rate)
-        optimizer.zero_grad(set_to_none=True)
-        batch_loss = weighted_mean(loss(model.member_scores(x), y), weight)  # (members,)
-        batch_loss.sum().backward()
-        if options.clip_norm is not None:
-            _clip(model, members, options.clip_norm)
-        optimizer.step()
-        if project is not None:
-            project()
-        total += batch_loss.detach().mean()
-        count += 1
-        step += 1
-    return {"loss": float(total) / max(1, count), "learning_rate": rate}

@@ -5,7 +5,7 @@ Paper: Section 4, "Training Strategies".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from cofrnet.nn import CoFrNet, CoFrNetSpec
 from cofrnet.nn.ladders import Ladders
+from cofrnet.training.loop import Trained
 
-__all__ = ["Boosted", "add_rung", "shallower", "summed"]
+__all__ = ["Boosted", "add_rung", "boosted", "rungwise", "shallower", "summed"]
 
 
 class Boosted(nn.Module):
@@ -36,6 +37,60 @@ class Boosted(nn.Module):
         with torch.no_grad():
             offset = sum(model.member_scores(x) for model in self._earlier)
         return scores + offset
+
+    def clamped_share(self, x: Tensor) -> float:
+        """Share of the stage's rungs that are clamped on the rows x."""
+        return self.stage.clamped_share(x)
+
+
+def boosted(
+    spec: CoFrNetSpec,
+    groups: int,
+    start: Callable[[CoFrNet], None],
+    fit: Callable[[CoFrNet | Boosted], Trained],
+    generator: torch.Generator | None = None,
+) -> tuple[CoFrNet, Trained]:
+    """A CoFrNet of `groups` groups of ladders, each fitted to what those before it leave over.
+
+    `start` gives the first group its initial values; the others start at 0. `fit` trains a module in place.
+    """
+    each = replace(
+        spec,
+        n_ladders=max(1, spec.n_ladders // groups),
+        depths=None,
+        ladders_per_feature=max(1, spec.ladders_per_feature // groups),
+    )
+    stages: list[CoFrNet] = []
+    trained = Trained()
+    for _ in range(groups):
+        stage = CoFrNet(each, generator=generator)
+        if stages:
+            with torch.no_grad():
+                stage.head.zero_()
+        else:
+            start(stage)
+        trained = trained.then(fit(Boosted(stages, stage) if stages else stage))
+        stages.append(stage)
+    return summed(stages).requires_grad_(True).eval(), trained
+
+
+def rungwise(
+    spec: CoFrNetSpec,
+    start: Callable[[CoFrNet], None],
+    fit: Callable[[CoFrNet | Boosted], Trained],
+    generator: torch.Generator | None = None,
+) -> tuple[CoFrNet, Trained]:
+    """A CoFrNet whose ladders were grown rung by rung, those there are being the start of the next.
+
+    `start` gives the ladders of depth one their initial values; `fit` trains a module in place.
+    """
+    model = CoFrNet(shallower(spec, 1), generator=generator)
+    start(model)
+    trained = fit(model)
+    for depth in range(2, max(spec.depth, *spec.full_depths, 1) + 1):
+        model = add_rung(model, shallower(spec, depth))
+        trained = trained.then(fit(model))
+    return model, trained
 
 
 def summed(stages: Sequence[CoFrNet]) -> CoFrNet:
