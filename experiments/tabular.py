@@ -2,11 +2,12 @@
 
     python -m experiments.tabular                  # ours
     python -m experiments.tabular --methods all    # with the peers, in the environment that `make peers` creates
+    python -m experiments.tabular --methods strategies      # the three ways of training
 
 Protocol: for seeds 0 to 4 (0 to 2 for regression), 30 % of the rows are the test set, stratified for classes, and 5/70
 of the rest are validation rows: a method that can stop by given rows gets them, the others do without. Every method has
-the same settings for all tables. Results are appended to experiments/results/tabular.jsonl as they come; what is there
-already is not run again.
+the same settings for all tables. Results are appended to experiments/results/tabular.jsonl (strategies.jsonl for those)
+as they come; what is there already is not run again.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
@@ -30,7 +32,7 @@ from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 from cofrnet.core import prepare
 from cofrnet.datasets import TABLES, load_table
 
-RESULTS = Path(__file__).parent / "results" / "tabular.jsonl"
+FOLDER = Path(__file__).parent / "results"
 
 
 def ours(**settings: Any) -> Callable[[bool], Any]:
@@ -54,6 +56,14 @@ def encoded(model: Any, X: Any) -> Any:
     )
 
 
+def dates_as_days(X: Any) -> Any:
+    """The table with columns of dates as numbers of days, for methods that know numbers and categories alone."""
+    for c in X.columns:
+        if c not in numeric(X) and X[c].astype(str).str.fullmatch(r"\d{4}-\d{2}-\d{2}").all():
+            X = X.assign(**{c: pd.to_datetime(X[c]).astype("int64") // 86_400_000_000_000})
+    return X
+
+
 class Peer:
     """A peer and how it wants its table."""
 
@@ -61,19 +71,14 @@ class Peer:
         self.make, self.table = make, table
 
     def fit(self, X: Any, y: Any, regression: bool) -> Any:
-        model = self.make(regression)
-        if self.table == "encoded":
-            return encoded(model, X).fit(X, y)
-        if self.table == "category":
-            X = self.categories(X)
-        return model.fit(X, y)
+        model, X = self.make(regression), self.prepare(X)
+        return (encoded(model, X) if self.table == "encoded" else model).fit(X, y)
 
     def prepare(self, X: Any) -> Any:
-        return self.categories(X) if self.table == "category" else X
-
-    @staticmethod
-    def categories(X: Any) -> Any:
-        return X.astype({c: "category" for c in X.columns if c not in numeric(X)})
+        X = dates_as_days(X)
+        if self.table == "category":
+            return X.astype({c: "category" for c in X.columns if c not in numeric(X)})
+        return X
 
 
 def logistic(regression: bool) -> Any:
@@ -130,6 +135,11 @@ OURS: dict[str, Callable[[bool], Any]] = {
     "CoFrNet-D": ours(variant="D"),
     "CoFrNet-D, 15 pairs": ours(variant="D", interactions=15),
 }
+STRATEGY: dict[str, Callable[[bool], Any]] = {
+    "joint": ours(),
+    "boosted": ours(strategy="boosted"),
+    "rungwise": ours(strategy="rungwise"),
+}
 PEERS = {
     "logistic / ridge": Peer(logistic),
     "MLP": Peer(mlp),
@@ -166,26 +176,29 @@ def quality(model: Any, X: Any, y: Any, regression: bool) -> dict[str, float]:
 def run(name: str, seed: int, method: str) -> dict[str, Any]:
     X, y, X_val, y_val, X_test, y_test, regression = split(name, seed)
     started = time.perf_counter()
-    if method in OURS:
-        model = OURS[method](regression).fit(X, y, X_val=X_val, y_val=y_val)
+    if make := OURS.get(method) or STRATEGY.get(method):
+        model = make(regression).fit(X, y, X_val=X_val, y_val=y_val)
     else:
         model = PEERS[method].fit(X, y, regression)
         X_test = PEERS[method].prepare(X_test)
     fitted = time.perf_counter()
+    model.predict(X_test)
+    predicted = time.perf_counter()
     result = quality(model, X_test, y_test, regression)
-    return result | {"fit_seconds": fitted - started, "test_seconds": time.perf_counter() - fitted}
+    return result | {"fit_seconds": fitted - started, "predict_seconds": predicted - fitted}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, or names")
+    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, or names")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--seeds", nargs="+", type=int, default=None)
     parser.add_argument("--again", action="store_true", help="run also what is there already")
     arguments = parser.parse_args()
-    groups = {"ours": list(OURS), "peers": list(PEERS), "all": [*OURS, *PEERS]}
+    groups = {"ours": OURS, "peers": PEERS, "all": [*OURS, *PEERS], "strategies": STRATEGY}
     methods = [m for given in arguments.methods for m in groups.get(given, [given])]
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    FOLDER.mkdir(exist_ok=True)
+    lines = [line for file in FOLDER.glob("*.jsonl") for line in file.read_text().splitlines()]
     done = {(r["table"], r["seed"], r["method"]) for r in map(json.loads, lines)} if not arguments.again else set()
     warnings.simplefilter("ignore")
     prepare()
@@ -196,8 +209,7 @@ def main() -> None:
                     continue
                 result = {"table": name, "seed": seed, "method": method, "cofrnet": cofrnet.__version__}
                 result |= {key: round(value, 5) for key, value in run(name, seed, method).items()}
-                RESULTS.parent.mkdir(exist_ok=True)
-                with RESULTS.open("a") as file:
+                with (FOLDER / ("strategies.jsonl" if method in STRATEGY else "tabular.jsonl")).open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 print(json.dumps(result), flush=True)
 

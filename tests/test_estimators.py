@@ -295,7 +295,7 @@ def test_nonsense_weights(weight, message):
     [
         ({"variant": "X"}, "variant must be"),
         ({"depth": -1}, "depth must be"),
-        ({"max_epochs": 0}, "max_epochs must be 1 or more; got max_epochs=0"),
+        ({"max_epochs": 0}, "max_epochs must be 'auto', or 1 or more; got max_epochs=0"),
         ({"learning_rate": 0}, "learning_rate must be 'auto' or positive"),
         ({"weight_decay": -1}, "weight_decay must be 'auto', or 0 or more"),
         ({"validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),

@@ -62,7 +62,7 @@ class TabularCoFrNet(BaseEstimator):
     strategy: Literal["joint", "boosted", "rungwise"]
     pole: str
     epsilon: float | None
-    max_epochs: int
+    max_epochs: int | Literal["auto"]
     batch_size: int
     learning_rate: float | Literal["auto"]
     weight_decay: float | Literal["auto"]
@@ -165,7 +165,6 @@ class TabularCoFrNet(BaseEstimator):
 
     def _check_parameters(self) -> None:
         at_least = {
-            "max_epochs": 1,
             "batch_size": 1,
             "n_members": 1,
             "n_ladders": 1,
@@ -174,6 +173,8 @@ class TabularCoFrNet(BaseEstimator):
         }
         for name, least in at_least.items():
             require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        epochs = self.max_epochs
+        require(epochs == "auto" or epochs >= 1, "max_epochs", epochs, "'auto', or 1 or more")
         rate = self.learning_rate
         require(rate == "auto" or float(rate) > 0, "learning_rate", rate, "'auto' or positive")
         decay = self.weight_decay
@@ -357,7 +358,8 @@ class TabularCoFrNet(BaseEstimator):
             self.encoder_.n_inputs,
             additive=self.variant == "D",
             null_loss=self._null_loss(),
-            max_epochs=max(1, self.max_epochs // stages),
+            max_epochs=self.max_epochs,
+            stages=stages,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,

@@ -13,6 +13,8 @@ from cofrnet.training import LoopOptions
 
 __all__ = ["AutomaticDecay", "loop_options"]
 
+MOST_EPOCHS, FEWEST_EPOCHS, EPOCH_ROWS = 40, 10, 500_000
+
 
 def loop_options(
     n: int,
@@ -20,7 +22,8 @@ def loop_options(
     *,
     additive: bool,
     null_loss: float,
-    max_epochs: int,
+    max_epochs: int | Literal["auto"],
+    stages: int,
     batch_size: int,
     learning_rate: float | Literal["auto"],
     weight_decay: float | Literal["auto"],
@@ -29,31 +32,36 @@ def loop_options(
     """Options of the epoch loop for n rows of p inputs, with every "auto" replaced by a number or a rule.
 
     Batches are at most an eighth of the rows: a few steps an epoch even where rows are few. `additive` models (curves
-    alone) bear larger steps.
+    alone) bear larger steps. Epochs are fewer where rows are many: the steps that they make count, not they. They are
+    divided among the `stages` of a training.
     """
     batch = min(batch_size, max(16, n // 8))
     if learning_rate == "auto":
         learning_rate = 0.05 if additive else min(max(0.02 * math.sqrt(n / 5000), 0.01), 0.03)
     rate = float(learning_rate)
+    if max_epochs == "auto":
+        max_epochs = min(max(round(EPOCH_ROWS / n), FEWEST_EPOCHS), MOST_EPOCHS)
+    epochs = max(1, int(max_epochs) // stages)
     decay: Any = weight_decay
     if decay == "auto":
-        path = 0.5 * rate * max_epochs * max(1, round(n / batch))  # how far a weight can go, all in all
+        path = 0.5 * rate * epochs * max(1, round(n / batch))  # how far a weight can go, all in all
         share = min(1.0, math.sqrt(100 * p / n)) if additive else 1.0
-        decay = AutomaticDecay(p / n, null_loss, share, path * math.sqrt(p) / 0.6)
-    return LoopOptions(max_epochs, batch, rate, decay, patience=patience)
+        decay = AutomaticDecay(n, p, null_loss, share, path * math.sqrt(p) / 0.6)
+    return LoopOptions(epochs, batch, rate, decay, patience=patience)
 
 
 @dataclass(frozen=True)
 class AutomaticDecay:
-    """Weight decay as a function of the validation loss: noisy tables, and wide ones of few rows, get more.
+    """Weight decay as a function of the validation loss: noisy tables and wide ones get more.
 
-        220 (noise/signal)^0.65 (p/n)^0.5, from 1 to 32,     noise = loss / loss of the best constant = 1 - signal
+        12 (noise/signal)^0.5 p^0.6 n^-0.2, from 1 to 32,     noise = loss / loss of the best constant = 1 - signal
 
     times `share`, which is small for additive models of narrow tables: they have little to overfit with. At most
     `most`: a training of few steps could not hold any weight above a small size against more.
     """
 
-    width: float  # p/n
+    n: int
+    p: int
     null_loss: float
     share: float
     most: float
@@ -61,5 +69,5 @@ class AutomaticDecay:
     def __call__(self, loss: float) -> float:
         """The decay of the whole training."""
         noise = min(0.95, loss / self.null_loss) if math.isfinite(loss) and self.null_loss > 0 else 0.95
-        decay = 220 * (noise / (1 - noise)) ** 0.65 * math.sqrt(self.width)
+        decay = 12 * math.sqrt(noise / (1 - noise)) * self.p**0.6 * self.n**-0.2
         return min(self.share * min(max(decay, 1.0), 32.0), self.most)
