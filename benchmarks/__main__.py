@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 import cofrnet
-from benchmarks import ladder_operation
+from benchmarks import ladder_operation, tabular
 
-SUITES = {"ladder": ladder_operation.measure}
+SUITES = {"ladder": ladder_operation.measure, "tabular": tabular.measure}
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder, as_columns
+from cofrnet.core import backend
+from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder, as_columns, labels
 
 
 def learn(X, **options):
@@ -150,3 +151,39 @@ def test_columns_are_data():
     numeric = NumericColumn("a", (0.0, 1.0, 3.0), (-1.0, 0.0, 2.0))
     assert numeric.scaled(np.array([0.5, 2.0, -9.0, np.nan]))[:3].tolist() == [-0.5, 1.0, -1.0]
     assert CategoricalColumn("k", ("x", "y")).inputs == ["k=x", "k=y"]
+
+
+@pytest.mark.parametrize("scaling", ["quantile", "standard", "minmax"])
+def test_scaled_values_go_back_to_the_units_of_the_column_with_their_slopes(scaling):
+    x = np.random.default_rng(0).lognormal(size=2000)
+    (column,) = learn(pd.DataFrame({"a": x}), scaling=scaling)[0].columns
+    np.testing.assert_allclose(column.inverse(column.scaled(x)), x, rtol=1e-9)
+    knots = np.asarray(column.knots)
+    between, half = (knots[1:] + knots[:-1]) / 2, np.diff(knots) / 4
+    differences = (column.scaled(between + half) - column.scaled(between - half)) / (2 * half)
+    np.testing.assert_allclose(column.slope(between), differences, rtol=1e-6)
+    beyond = np.array([-1.0, 2 * x.max(), np.nan])
+    expected = [0.0, 0.0] if scaling == "quantile" else [column.slope(between)[0]] * 2
+    np.testing.assert_allclose(column.slope(beyond), [*expected, np.nan])
+
+
+def test_the_fused_map_is_the_plain_one():
+    rng = np.random.default_rng(0)
+    for size in (2, 3, 50, 5000):
+        x = rng.standard_t(2, size=size)
+        (column,) = learn(pd.DataFrame({"a": x}))[0].columns
+        values = np.concatenate([x, column.knots, rng.standard_t(1, size=500), [np.nan, -1e300, 1e300]])
+        with backend("reference"):
+            plain = column.scaled(values)
+        np.testing.assert_allclose(column.scaled(values), plain, rtol=0, atol=1e-12)
+
+
+def test_columns_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="different names; got 'a' twice. Rename one"):
+        as_columns(pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]))
+
+
+def test_labels_of_mixed_objects_keep_their_kind():
+    assert labels([1, True, 1.0, "1", None, math.nan], "a") == ["1", "True", "1", "1", None, None]
+    assert labels([True, False, None], "a") == ["True", "False", None]
+    assert labels([2.0, 2.5, math.nan], "a") == ["2", "2.5", None]

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cofrnet.core.poles import FAR
 
-__all__ = ["feature_gradients", "feature_values", "prepare", "sensitivity_products", "value"]
+__all__ = ["feature_gradients", "feature_values", "piecewise_linear", "prepare", "sensitivity_products", "value"]
 
 STRIP = 512
 PARALLEL_FROM = 262_144  # elements of `a` below which starting a second thread costs more than it saves
@@ -362,6 +362,22 @@ class _Team:
 _team = _Team()
 
 
+@_jit
+def _piecewise_linear(
+    x: _Array, starts: _Array, values: _Array, slopes: _Array, first: float, last: float, out: _Array
+) -> None:
+    for i in range(len(x)):
+        t = x[i]
+        piece = 0
+        for step in (128, 64, 32, 16, 8, 4, 2, 1):  # a search without branches: the compiler interleaves rows
+            piece += step * (starts[piece + step] <= t)
+        if t < first:
+            t = first
+        if t > last:
+            t = last
+        out[i] = values[piece] + slopes[piece] * (t - starts[piece])
+
+
 def _arrays(*tensors: Tensor) -> list[_Array]:
     return [t.detach().contiguous().numpy() for t in tensors]
 
@@ -434,6 +450,16 @@ def feature_gradients(
     return by_x, by_weight, by_bias
 
 
+def piecewise_linear(x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float) -> _Array:
+    """The function that starts piece i at (starts[i], values[i]) and goes on with slopes[i], constant beyond its ends.
+
+    NaN stays NaN. Shapes, all float64: x (n,); 256 pieces, starts (257,) being +inf where there is none.
+    """
+    out = np.empty(len(x))
+    _piecewise_linear(np.ascontiguousarray(x), starts, values, slopes, starts[0], last, out)
+    return out
+
+
 def prepare() -> None:
     """Compile the float32 kernels, or load them from the disk cache, so that no later call has to."""
     a, f, one = np.ones((1, 2, 1), dtype=np.float32), np.ones((1, 1), dtype=np.float32), np.float32(1)
@@ -447,3 +473,5 @@ def prepare() -> None:
     ):
         run_features(1, x, w, w, g.copy(), one, one, True)
         run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
+    pieces = np.zeros(257)
+    piecewise_linear(pieces, pieces, pieces[1:], pieces[1:], 1.0)

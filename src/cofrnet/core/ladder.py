@@ -434,10 +434,9 @@ def fused_kernels(*tensors: Tensor) -> Any | None:
     They must be ordinary tensors on the CPU, of one dtype (float32 or float64), not empty, in ordinary eager code: not
     under torch.compile, torch.func or a dispatch mode.
     """
-    if torch.compiler.is_compiling() or not _use_operator(tensors[0]):
+    if torch.compiler.is_compiling() or _backend == "reference" or not _HAS_NUMBA:
         return None
-    dtype = tensors[0].dtype
-    fit = all(_is_ordinary(t) and t.dtype == dtype and t.device.type == "cpu" and t.numel() > 0 for t in tensors)
+    fit = all(_use_operator(t) and _is_ordinary(t) and t.dtype == tensors[0].dtype and t.numel() > 0 for t in tensors)
     return _kernels() if fit else None
 
 

@@ -44,7 +44,7 @@ Floats = NDArray[np.floating[Any]]
 
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
-PREDICT_CHUNK = 16_384
+PREDICT_CHUNK = 4096  # so that the rungs of a chunk stay in the second-level cache
 LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4
 

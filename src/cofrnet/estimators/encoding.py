@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Number
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,8 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from cofrnet.core.ladder import fused_kernels
 
 __all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEncoder", "as_columns"]
 
@@ -54,12 +57,43 @@ class NumericColumn:
 
     def scaled(self, x: Floats) -> Floats:
         """z(x); NaN stays NaN."""
-        if self.bounded:
-            z: Floats = np.interp(x, self.knots, self.values)
-        else:
+        if not self.bounded:
             (x0, x1), (z0, z1) = self.knots, self.values
-            z = z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
-        return np.where(np.isnan(x), np.nan, z)
+            return z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
+        kernels = fused_kernels() if len(self.knots) <= MOST_KNOTS else None
+        if kernels is None:
+            return np.where(np.isnan(x), np.nan, np.interp(x, self.knots, self.values))
+        z: Floats = kernels.piecewise_linear(x, *self._pieces, self.knots[-1])
+        return z
+
+    def slope(self, x: Floats) -> Floats:
+        """dz/dx, by which a slope in z becomes one in the column's units; at a knot, that to its right. NaN stays NaN.
+
+        It is 0 beyond the knots of a bounded column.
+        """
+        knots, slopes = np.asarray(self.knots), np.diff(self.values) / np.diff(self.knots)
+        piece = np.searchsorted(knots, x, side="right") - 1
+        found: Floats = slopes[piece.clip(0, len(slopes) - 1)]
+        outside = (x < knots[0]) | (x > knots[-1]) if self.bounded else np.zeros(np.shape(x), dtype=bool)
+        return np.where(np.isnan(x), np.nan, np.where(outside, 0.0, found))
+
+    def inverse(self, z: Floats) -> Floats:
+        """The value of the column that becomes z; the outermost knots for z beyond those of a bounded column."""
+        if self.values[0] == self.values[-1]:  # constant in training
+            return np.full(np.shape(z), self.knots[0])
+        if self.bounded:
+            return np.interp(z, self.values, self.knots)
+        (x0, x1), (z0, z1) = self.knots, self.values
+        return x0 + (z - z0) * ((x1 - x0) / (z1 - z0))
+
+    @cached_property
+    def _pieces(self) -> tuple[Floats, Floats, Floats]:
+        """Where the pieces between the knots start, (257,), their values there and their slopes, (256,)."""
+        count = len(self.knots) - 1
+        starts, values, slopes = np.full(MOST_KNOTS, np.inf), np.zeros(MOST_KNOTS - 1), np.zeros(MOST_KNOTS - 1)
+        starts[:count], values[:count] = self.knots[:-1], self.values[:-1]
+        slopes[:count] = np.diff(self.values) / np.diff(self.knots)
+        return starts, values, slopes
 
     def encode(self, x: Floats, out: NDArray[np.float32]) -> None:
         """Write the inputs of the values `x` (n,) into `out` (n, len(inputs))."""
@@ -86,9 +120,10 @@ class CategoricalColumn:
 
     def encode(self, x: Sequence[str | None], out: NDArray[np.float32]) -> None:
         """Write the inputs of the values `x` (n,) into `out` (n, len(inputs))."""
-        code = {level: i for i, level in enumerate(self.levels)}
+        code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
         other = code.get(OTHER, -1)
-        codes = np.array([code.get(MISSING if v is None else v, other) for v in x], dtype=np.int64)
+        code[None] = code.get(MISSING, other)
+        codes = np.fromiter((code.get(v, other) for v in x), dtype=np.int64, count=len(x))
         out[...] = 0
         known = codes >= 0
         out[np.flatnonzero(known), codes[known]] = 1
@@ -211,7 +246,11 @@ def _learn_categorical(x: Sequence[str | None], name: str, max_categories: int) 
 
 def as_columns(X: Any) -> tuple[list[Any], list[bool]] | None:
     """The columns of a frame or of an object array, and which are categorical; None for a plain numeric array."""
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        twice = [name for name, count in Counter(X.columns).items() if count > 1]
+        raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
     if isinstance(frame, nw.DataFrame):
         columns = [frame[:, j] for j in range(frame.shape[1])]
         return columns, [_is_categorical_series(series) for series in columns]
@@ -242,7 +281,7 @@ def numbers(values: Any, name: str) -> Floats:
             values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
         elif isinstance(values.dtype, nw.Duration):
             values = values.dt.total_seconds().cast(nw.Float64)
-        elif values.dtype.is_numeric():
+        elif values.dtype.is_numeric() and values.dtype != nw.Float64:
             values = values.cast(nw.Float64)
         values = values.to_numpy()
     try:
@@ -272,8 +311,22 @@ def _number(value: Any, name: str) -> float:
 
 def labels(values: Any, name: str) -> list[str | None]:
     """A categorical column as strings with None for missing; anything but strings, numbers and bools is an error."""
-    items = values.to_list() if isinstance(values, nw.Series) else values
-    return [_label(v, name) for v in items]
+    items = values.to_list() if isinstance(values, nw.Series) else list(values)
+    kinds = set(map(type, items))
+    if len(kinds - {str, type(None)}) > 1 or any(kind.__hash__ is None for kind in kinds):
+        return [_label(v, name) for v in items]  # 1, 1.0 and True are one key, but not one label
+    return list(map(_Labels(name).__getitem__, items))
+
+
+class _Labels(dict[Any, str | None]):
+    """Labels by value, each found out once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __missing__(self, value: Any) -> str | None:
+        self[value] = label = _label(value, self.name)
+        return label
 
 
 def _label(value: Any, name: str) -> str | None:

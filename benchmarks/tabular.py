@@ -1,0 +1,125 @@
+"""Fitting and predicting a table, ours and the alternatives' in turns, and where the time of a training step goes.
+
+The table is MAGIC (12 360 rows to fit, 5706 to predict) where COFRNET_DATA has it, else generated Waveform data.
+LightGBM and EBM are measured where they are installed: after `make peers`, by
+`.venv-peers/bin/python -m benchmarks tabular`.
+"""
+
+import importlib.util
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import train_test_split
+
+from benchmarks.measure import best_seconds
+from cofrnet import CoFrNetClassifier
+from cofrnet.core import prepare
+from cofrnet.datasets import load_table, waveform
+from cofrnet.estimators.defaults import loop_options
+from cofrnet.nn import CoFrNet
+from cofrnet.training import LogLoss, LoopOptions, Rows, train
+
+
+def table() -> tuple[str, Any, Any, Any]:
+    """Name, X and y to fit, X to predict."""
+    if "COFRNET_DATA" not in os.environ:
+        return "waveform", *waveform(5000, seed=0), waveform(5000, seed=1)[0]
+    X, y = load_table("magic")
+    X, X_test, y, _ = train_test_split(X, y, test_size=0.35, random_state=0, stratify=y)
+    return "magic", X, y, X_test
+
+
+def alternatives(quick: bool) -> dict[str, tuple[Any, float | None, float | None]]:
+    """Each with how many times as long as ours it must take to fit and to predict; None where nothing is promised."""
+    found: dict[str, tuple[Any, float | None, float | None]] = {
+        "histogram boosting": (HistGradientBoostingClassifier(), None, None)
+    }
+    if importlib.util.find_spec("lightgbm"):
+        from lightgbm import LGBMClassifier
+
+        found["LightGBM"] = LGBMClassifier(verbose=-1), 0.1, None
+    if importlib.util.find_spec("interpret"):
+        from interpret.glassbox import ExplainableBoostingClassifier
+
+        found["EBM without pairs"] = ExplainableBoostingClassifier(interactions=0), 10.0, None
+        if not quick:
+            found["EBM"] = ExplainableBoostingClassifier(), 20.0, 1.0
+    return found
+
+
+def seconds_of(call: Callable[[], object], repeats: int) -> float:
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def against_alternatives(quick: bool) -> list[dict[str, Any]]:
+    name, X, y, X_test = table()
+    others = alternatives(quick)
+    ours = CoFrNetClassifier(random_state=0)
+    models: dict[str, Any] = {"CoFrNet": ours} | {other: model for other, (model, _, _) in others.items()}
+    fit = {}
+    for method, model in models.items():
+        fit[method] = seconds_of(lambda m=model: m.fit(X, y), 1 if method.startswith("EBM") else 3)
+    fit["CoFrNet"] = min(fit["CoFrNet"], seconds_of(lambda: ours.fit(X, y), 2))  # at the end as well
+    predict = best_seconds({method: lambda m=m: m.predict(X_test) for method, m in models.items()}, 2.0)
+    rows = []
+    for method, (_, *targets) in others.items():
+        for what, seconds, target in zip(("fit", "predict"), (fit, predict), targets, strict=True):
+            rows.append(
+                {
+                    "what": f"{what}, {method} / ours",
+                    "where": name,
+                    "ours": f"{seconds['CoFrNet']:.3g} s",
+                    "other": f"{seconds[method]:.3g} s",
+                    "measured": f"{seconds[method] / seconds['CoFrNet']:.2f}×",
+                    "target": "" if target is None else f"≥ {target:g}×",
+                }
+            )
+    return rows
+
+
+def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
+    """Time of a step of the loop beyond its arithmetic: score, loss and their gradients on rows that are there."""
+    n, p, epochs = batch * 40, 10, 1 if quick else 3
+    generator = torch.Generator().manual_seed(0)
+    data = Rows(torch.randn(n, p, generator=generator), (torch.rand(n, generator=generator) > 0.5).float())
+    model = CoFrNet(n_features=p, n_ladders=48, ladders_per_feature=8, generator=generator)
+    loss, part = LogLoss(), Rows(data.x[:batch], data.y[:batch])
+    automatic = loop_options(
+        n, p, additive=False, null_loss=0.69, max_epochs="auto", stages=1, batch_size=batch, learning_rate="auto",
+        weight_decay="auto", patience=None,
+    )  # fmt: skip
+    options = LoopOptions(epochs, batch, automatic.learning_rate, automatic.weight_decay)
+
+    def arithmetic() -> None:
+        model.train()
+        for _ in range(epochs * 40):
+            loss(model.member_scores(part.x), part.y).mean().backward()
+            model.zero_grad(set_to_none=True)
+
+    seconds = best_seconds(
+        {"steps": lambda: train(model, loss, data, options=options, generator=generator), "arithmetic": arithmetic},
+        1.0 if quick else 4.0,
+    )
+    each = {key: value / (epochs * 40) for key, value in seconds.items()}
+    return {
+        "what": "training step: arithmetic / all the rest",
+        "where": f"batch {batch}",
+        "ours": f"{(each['steps'] - each['arithmetic']) * 1e6:.0f} µs",
+        "other": f"{each['arithmetic'] * 1e6:.0f} µs",
+        "measured": f"{each['arithmetic'] / max(each['steps'] - each['arithmetic'], 1e-9):.2f}×",
+        "target": "≥ 1×",
+    }
+
+
+def measure(quick: bool = False) -> list[dict[str, Any]]:
+    prepare()
+    return [*(step_overhead(batch, quick) for batch in (256, 512)), *against_alternatives(quick)]
