@@ -179,7 +179,7 @@ def test_the_fused_map_is_the_plain_one():
 
 
 def test_columns_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="different names; got 'a' twice. Rename one"):
+    with pytest.raises(ValueError, match="different names; got 'a' twice"):
         as_columns(pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]))
 
 

@@ -140,6 +140,15 @@ def test_same_seed_same_model_other_seed_other_model():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"n_members": 3}, {"interactions": 2}, {"variant": "F"}])
+def test_a_row_alone_scores_as_among_others(parameters):
+    X, y, _ = messy(250)
+    model = CoFrNetClassifier(**QUICK | parameters).fit(X, y)
+    together = model.decision_function(X)
+    assert np.array_equal([model.decision_function(X.iloc[[i]])[0] for i in range(20)], together[:20])
+    assert np.array_equal(model.decision_function(X.iloc[100:200]), together[100:200])
+
+
 def test_pickle_joblib_and_clone(tmp_path):
     X, y, _ = messy()
     model = CoFrNetClassifier(**QUICK).fit(X, y)

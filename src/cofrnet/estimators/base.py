@@ -45,6 +45,7 @@ Floats = NDArray[np.floating[Any]]
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
 PREDICT_CHUNK = 4096  # so that the rungs of a chunk stay in the second-level cache
+FEWEST_AT_ONCE = 256
 LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4
 
@@ -443,9 +444,12 @@ class TabularCoFrNet(BaseEstimator):
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in chunks of bounded memory."""
         x = self._encode(X).to(self.model_.head.dtype)
+        n = len(x)
+        if n < FEWEST_AT_ONCE:  # products of one shape round alike: a row alone scores as it does among others
+            x = torch.cat([x, x.new_zeros(FEWEST_AT_ONCE - n, x.shape[1])])
         with torch.no_grad():
             parts = [self.model_(part) for part in x.split(PREDICT_CHUNK)]
-        return torch.cat(parts).double().numpy()
+        return torch.cat(parts)[:n].double().numpy()
 
 
 def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:
