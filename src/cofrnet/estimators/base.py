@@ -354,17 +354,19 @@ class TabularCoFrNet(BaseEstimator):
                 parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
 
     def _options(self, n: int, stages: int = 1) -> LoopOptions:
+        """How to train each of so many stages."""
         return loop_options(
             n,
             self.encoder_.n_inputs,
             additive=self.variant == "D",
             null_loss=self._null_loss(),
             max_epochs=self.max_epochs,
-            stages=stages,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             patience=self.n_iter_no_change if self.early_stopping else None,
+            stages=stages,
+            share=1 / stages if self.strategy == "rungwise" else 1.0,  # there a weight lives through several
         )
 
     def _solves_least_squares(self, data: Rows) -> bool:

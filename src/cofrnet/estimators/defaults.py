@@ -23,17 +23,18 @@ def loop_options(
     additive: bool,
     null_loss: float,
     max_epochs: int | Literal["auto"],
-    stages: int,
     batch_size: int,
     learning_rate: float | Literal["auto"],
     weight_decay: float | Literal["auto"],
     patience: int | None,
+    stages: int = 1,
+    share: float = 1.0,
 ) -> LoopOptions:
     """Options of the epoch loop for n rows of p inputs, with every "auto" replaced by a number or a rule.
 
     Batches are at most an eighth of the rows: a few steps an epoch even where rows are few. `additive` models (curves
     alone) bear larger steps. Epochs are fewer where rows are many: the steps that they make count, not they. They are
-    divided among the `stages` of a training.
+    divided among the `stages` of a training, each of which takes a `share` of the weight decay.
     """
     batch = min(batch_size, max(16, n // 8))
     if learning_rate == "auto":
@@ -42,11 +43,13 @@ def loop_options(
     if max_epochs == "auto":
         max_epochs = min(max(round(EPOCH_ROWS / n), FEWEST_EPOCHS), MOST_EPOCHS)
     epochs = max(1, int(max_epochs) // stages)
-    decay: Any = weight_decay
-    if decay == "auto":
+    decay: Any
+    if weight_decay == "auto":
         path = 0.5 * rate * epochs * max(1, round(n / batch))  # how far a weight can go, all in all
-        share = min(1.0, math.sqrt(100 * p / n)) if additive else 1.0
+        share *= min(1.0, math.sqrt(100 * p / n)) if additive else 1.0
         decay = AutomaticDecay(n, p, null_loss, share, path * math.sqrt(p) / 0.6)
+    else:
+        decay = share * float(weight_decay)
     return LoopOptions(epochs, batch, rate, decay, patience=patience)
 
 
