@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Number
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEnco
 
 Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
 Floats: TypeAlias = NDArray[np.float64]
+T = TypeVar("T")
 
 MOST_KNOTS = 257
 MISSING = "missing"
@@ -95,8 +96,9 @@ class NumericColumn:
         slopes[:count] = np.diff(self.values) / np.diff(self.knots)
         return starts, values, slopes
 
-    def encode(self, x: Floats, out: NDArray[np.float32]) -> None:
-        """Write the inputs of the values `x` (n,) into `out` (n, len(inputs))."""
+    def encode(self, column: Any, out: NDArray[np.float32]) -> None:
+        """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
+        x = numbers(column, self.name)
         missing = np.isnan(x)
         out[:, 0] = np.where(missing, 0.0, self.scaled(x))
         if self.has_missing:
@@ -118,12 +120,12 @@ class CategoricalColumn:
         """Names of the inputs this column becomes."""
         return [f"{self.name}={level}" for level in self.levels]
 
-    def encode(self, x: Sequence[str | None], out: NDArray[np.float32]) -> None:
-        """Write the inputs of the values `x` (n,) into `out` (n, len(inputs))."""
+    def encode(self, column: Any, out: NDArray[np.float32]) -> None:
+        """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
         other = code.get(OTHER, -1)
         code[None] = code.get(MISSING, other)
-        codes = np.fromiter((code.get(v, other) for v in x), dtype=np.int64, count=len(x))
+        codes = np.asarray(_of_each(column, lambda value: code.get(_label(value, self.name), other)), dtype=np.int64)
         out[...] = 0
         known = codes >= 0
         out[np.flatnonzero(known), codes[known]] = 1
@@ -167,10 +169,7 @@ class TableEncoder:
         start = 0
         for column, values in zip(self.columns, columns, strict=True):
             stop = start + len(column.inputs)
-            if isinstance(column, NumericColumn):
-                column.encode(numbers(values, column.name), out[:, start:stop])
-            else:
-                column.encode(labels(values, column.name), out[:, start:stop])
+            column.encode(values, out[:, start:stop])
             start = stop
         return out
 
@@ -252,7 +251,7 @@ def as_columns(X: Any) -> tuple[list[Any], list[bool]] | None:
         twice = [name for name, count in Counter(X.columns).items() if count > 1]
         raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
     if isinstance(frame, nw.DataFrame):
-        columns = [frame[:, j] for j in range(frame.shape[1])]
+        columns = list(frame.iter_columns())
         return columns, [_is_categorical_series(series) for series in columns]
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
         arrays = [X[:, j] for j in range(X.shape[1])]
@@ -311,22 +310,27 @@ def _number(value: Any, name: str) -> float:
 
 def labels(values: Any, name: str) -> list[str | None]:
     """A categorical column as strings with None for missing; anything but strings, numbers and bools is an error."""
+    return _of_each(values, lambda value: _label(value, name))
+
+
+def _of_each(values: Any, function: Callable[[Any], T]) -> list[T]:
+    """The function of every value, computed once for values that are equal."""
     items = values.to_list() if isinstance(values, nw.Series) else list(values)
     kinds = set(map(type, items))
     if len(kinds - {str, type(None)}) > 1 or any(kind.__hash__ is None for kind in kinds):
-        return [_label(v, name) for v in items]  # 1, 1.0 and True are one key, but not one label
-    return list(map(_Labels(name).__getitem__, items))
+        return [function(v) for v in items]  # 1, 1.0 and True are equal, but have different labels
+    return list(map(_Memory(function).__getitem__, items))
 
 
-class _Labels(dict[Any, str | None]):
-    """Labels by value, each found out once."""
+class _Memory(dict[Any, Any]):
+    """Results of a function, each computed when it is first asked for."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
 
-    def __missing__(self, value: Any) -> str | None:
-        self[value] = label = _label(value, self.name)
-        return label
+    def __missing__(self, value: Any) -> Any:
+        self[value] = result = self._function(value)
+        return result
 
 
 def _label(value: Any, name: str) -> str | None:
