@@ -57,7 +57,7 @@ def loop_options(
 class AutomaticDecay:
     """Weight decay as a function of the validation loss: noisy tables and wide ones get more.
 
-        12 (noise/signal)^0.5 p^0.6 n^-0.2, from 1 to 32,     noise = loss / loss of the best constant = 1 - signal
+        8.5 (noise/signal)^0.6 p^0.75 n^-0.2, from 1 to 32,     noise = loss / loss of the best constant = 1 - signal
 
     times `share`, which is small for additive models of narrow tables: they have little to overfit with. At most
     `most`: a training of few steps could not hold any weight above a small size against more.
@@ -72,5 +72,5 @@ class AutomaticDecay:
     def __call__(self, loss: float) -> float:
         """The decay of the whole training."""
         noise = min(0.95, loss / self.null_loss) if math.isfinite(loss) and self.null_loss > 0 else 0.95
-        decay = 12 * math.sqrt(noise / (1 - noise)) * self.p**0.6 * self.n**-0.2
+        decay = 8.5 * (noise / (1 - noise)) ** 0.6 * self.p**0.75 * self.n**-0.2
         return min(self.share * min(max(decay, 1.0), 32.0), self.most)
