@@ -41,6 +41,10 @@ def read(name: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
     return {table: {m: list(rows.values()) for m, rows in methods.items()} for table, methods in found.items()}
 
 
+def _mean(values: list[float], digits: int) -> str:
+    return f"{mean(values):.{digits}f}" if values else ""
+
+
 def tables(results: dict[str, dict[str, list[dict[str, Any]]]], order: list[str]) -> list[str]:
     parts = []
     for table, methods in results.items():
@@ -50,7 +54,7 @@ def tables(results: dict[str, dict[str, list[dict[str, Any]]]], order: list[str]
         parts.append("|---" * (len(columns) + 2) + "|")
         for method in sorted(methods, key=order.index):
             rows = methods[method]
-            shown = [f"{mean(r[c] for r in rows):.{SHOWN[c][1]}f}" if c in rows[0] else "" for c in columns]
+            shown = [_mean([r[c] for r in rows if c in r], SHOWN[c][1]) for c in columns]
             parts.append(f"| {method} | {len(rows)} | " + " | ".join(shown) + " |")
     return parts
 

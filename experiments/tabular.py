@@ -43,17 +43,27 @@ def numeric(X: Any) -> list[str]:
     return [c for c in X.columns if X[c].dtype.kind in "if"]
 
 
-def encoded(model: Any, X: Any) -> Any:
-    """The model behind one-hot categories, mean-filled and standardised numbers."""
-    numbers = numeric(X)
-    others = [c for c in X.columns if c not in numbers]
-    return make_pipeline(
-        make_column_transformer(
+class Encoded:
+    """A model behind one-hot categories, mean-filled and standardised numbers (pyGAM does not fit into a pipeline)."""
+
+    def __init__(self, model: Any, X: Any) -> None:
+        numbers = numeric(X)
+        others = [c for c in X.columns if c not in numbers]
+        self.model = model
+        self.encoder = make_column_transformer(
             (make_pipeline(SimpleImputer(), StandardScaler()), numbers),
             (OneHotEncoder(handle_unknown="ignore", max_categories=64, sparse_output=False), others),
-        ),
-        model,
-    )
+        )
+
+    def fit(self, X: Any, y: Any) -> "Encoded":
+        self.model.fit(self.encoder.fit_transform(X), y)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("predict", "predict_proba"):
+            raise AttributeError(name)
+        method = getattr(self.model, name)
+        return lambda X: method(self.encoder.transform(X))
 
 
 def dates_as_days(X: Any) -> Any:
@@ -72,7 +82,7 @@ class Peer:
 
     def fit(self, X: Any, y: Any, regression: bool) -> Any:
         model, X = self.make(regression), self.prepare(X)
-        return (encoded(model, X) if self.table == "encoded" else model).fit(X, y)
+        return (Encoded(model, X) if self.table == "encoded" else model).fit(X, y)
 
     def prepare(self, X: Any) -> Any:
         X = dates_as_days(X)

@@ -30,8 +30,9 @@ class LogLoss:
     def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
         """Shapes: scores (n, m, 1), y (n,); returns (n, m)."""
         s = scores.squeeze(-1)
-        target = (y * (1 - self.smoothing) + self.smoothing / 2).unsqueeze(-1)
-        return functional.softplus(s) - target * s
+        target = y if self.smoothing == 0 else y * (1 - self.smoothing) + self.smoothing / 2
+        target = target.to(s.dtype).unsqueeze(-1).expand_as(s)
+        return functional.binary_cross_entropy_with_logits(s, target, reduction="none")
 
 
 @dataclass(frozen=True)
