@@ -108,7 +108,7 @@ def mlp(regression: bool) -> Any:
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
     kind = MLPRegressor if regression else MLPClassifier
-    return kind((100, 50), early_stopping=True, max_iter=300, random_state=0)
+    return kind(hidden_layer_sizes=(100, 50), early_stopping=True, max_iter=300, random_state=0)
 
 
 def lightgbm(regression: bool) -> Any:
