@@ -178,6 +178,10 @@ def test_the_fused_map_is_the_plain_one():
         np.testing.assert_allclose(column.scaled(values), plain, rtol=0, atol=1e-12)
 
 
+def test_values_whose_sum_overflows_are_finite_all_the_same():
+    assert np.isfinite(learn(pd.DataFrame({"a": [1.7e308, 1.7e308, -1.7e308]}))[0].columns[0].values).all()
+
+
 def test_columns_of_one_name_are_refused():
     with pytest.raises(ValueError, match="different names; got 'a' twice"):
         as_columns(pd.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]))

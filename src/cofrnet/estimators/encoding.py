@@ -99,8 +99,9 @@ class NumericColumn:
     def encode(self, column: Any, out: NDArray[np.float32]) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         x = numbers(column, self.name)
-        missing = np.isnan(x)
-        out[:, 0] = np.where(missing, 0.0, self.scaled(x))
+        out[:, 0] = self.scaled(x)
+        missing = np.isnan(out[:, 0])
+        out[missing, 0] = 0
         if self.has_missing:
             out[:, 1] = missing
 
@@ -165,7 +166,7 @@ class TableEncoder:
     def encode(self, columns: Sequence[Any]) -> NDArray[np.float32]:
         """Inputs of a table given as the columns of `as_columns`. Returns (n, n_inputs)."""
         n = len(columns[0]) if columns else 0
-        out = np.empty((n, self.n_inputs), dtype=np.float32)
+        out = np.empty((self.n_inputs, n), dtype=np.float32).T  # feature-first in memory, as the ladders read it
         start = 0
         for column, values in zip(self.columns, columns, strict=True):
             stop = start + len(column.inputs)
@@ -287,8 +288,10 @@ def numbers(values: Any, name: str) -> Floats:
         x = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         x = np.array([_number(v, name) for v in values], dtype=np.float64)
-    infinite = np.flatnonzero(np.isinf(x))
-    if len(infinite):
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = x.sum()  # tells in one pass that all are finite
+    if not np.isfinite(total) and np.isinf(x).any():
+        infinite = np.flatnonzero(np.isinf(x))
         raise ValueError(
             f"column {name!r} must hold finite numbers or missing values; got {x[infinite[0]]} in row {infinite[0]}. "
             "Replace infinity with a number or with NaN."
