@@ -390,18 +390,20 @@ def _scalars(t: Tensor, epsilon: float) -> tuple[Any, Any]:
 # The functions below take and return plain tensors; autograd is the caller's.
 
 
-def value(a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1) -> Tensor:
+def value(
+    a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1, out: Tensor | None = None
+) -> Tensor:
     """Value of every ladder; the rung axis of `a` is `axis`. Returns the shape of `a` without it.
 
-    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
+    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0. `out` is contiguous memory to write the values to.
     """
     shape = a.shape
-    f = torch.empty(shape[:axis] + shape[axis + 1 :], dtype=a.dtype)
+    f = torch.empty(shape[:axis] + shape[axis + 1 :], dtype=a.dtype) if out is None else out
     rungs = a.detach().contiguous().numpy().reshape(math.prod(shape[:axis]), shape[axis], -1)
     kind = _NUMPY[a.dtype]
     strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
-    out = f.numpy().reshape(rungs.shape[0], -1)
-    arguments = (strips, rungs, out, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
+    values = f.numpy().reshape(rungs.shape[0], -1)
+    arguments = (strips, rungs, values, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
     _team.run(_value_serial, _value_parallel, rungs.size, *arguments)
     return f
 
@@ -423,13 +425,16 @@ def sensitivity_products(
     return result
 
 
-def feature_values(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:
+def feature_values(
+    x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool, out: Tensor | None = None
+) -> Tensor:
     """Value of single-feature ladders, a_k = w_k x_j + b_k.
 
-    Shapes: x (p, n), weight and bias (members, d+1, p, m); returns (members, p, m, n).
+    `out` is contiguous memory to write them to. Shapes: x (p, n), weight and bias (members, d+1, p, m); returns
+    (members, p, m, n).
     """
     members, rungs, p, m = weight.shape
-    f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype)
+    f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype) if out is None else out
     arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
     _team.run(_features_serial, _features_parallel, f.numel() * rungs, *arguments)
     return f

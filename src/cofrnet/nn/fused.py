@@ -49,6 +49,11 @@ def _parameters(model: CoFrNet) -> Sequence[Tensor]:
     return [t for t in own if t is not None] + [t for bank in banks for t in (bank.weight, bank.bias)]
 
 
+def _in_place(block: Tensor, *shape: int) -> Tensor | None:
+    """The block in another shape, for a kernel to write to; None where it is not one piece of memory."""
+    return block.view(shape) if block.is_contiguous() else None
+
+
 class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, model: CoFrNet, x: Tensor, *parameters: Tensor) -> Tensor:
@@ -62,17 +67,21 @@ class _Scores(torch.autograd.Function):
         curved = features if curves is None or model._curved is None else features[model._curved]
         if curves is not None:
             shape = (members, -1, curves.n_features, curves.ladders_per_feature)
+            into = _in_place(v[:, p : p + spec.n_curves], members, *shape[2:], n)
             values = kernels.feature_values(
-                curved, curves.weight.view(shape), curves.bias.view(shape), spec.epsilon, smooth
+                curved, curves.weight.view(shape), curves.bias.view(shape), spec.epsilon, smooth, out=into
             )
-            v[:, p : p + spec.n_curves] = values.view(members, -1, n)
+            if into is None:
+                v[:, p : p + spec.n_curves] = values.view(members, -1, n)
         a = None
         if full is not None:
             z = v[:, : full.n_features]
             weight, bias = full.weight.view(members, -1, full.n_features), full.bias.view(members, -1, 1)
             a = torch.baddbmm(bias, weight, z).view(members, -1, full.n_ladders * n)  # (members, rungs, L n)
-            values = kernels.value(a, spec.epsilon, smooth, full.first)
-            v[:, p + spec.n_curves :] = values.view(members, -1, n)
+            into = _in_place(v[:, p + spec.n_curves :], members, full.n_ladders * n)
+            values = kernels.value(a, spec.epsilon, smooth, full.first, out=into)
+            if into is None:
+                v[:, p + spec.n_curves :] = values.view(members, -1, n)
         linear, intercept, head = (t.view(members, q, -1) for t in parameters[:3])
         readout = torch.cat([linear, head], dim=2)  # (members, q, p + L)
         ctx.model, ctx.a, ctx.curved = model, a, curved
