@@ -1,6 +1,6 @@
 """Fitting and predicting a table, ours and the alternatives' in turns, and where the time of a training step goes.
 
-The table is MAGIC (12 360 rows to fit, 5706 to predict) where COFRNET_DATA has it, else generated Waveform data.
+The table is MAGIC (12 363 rows to fit, 6657 to predict) where COFRNET_DATA has it, else generated Waveform data.
 LightGBM and EBM are measured where they are installed: after `make peers`, by
 `.venv-peers/bin/python -m benchmarks tabular`.
 """
@@ -18,6 +18,7 @@ from sklearn.model_selection import train_test_split
 from benchmarks.measure import best_seconds
 from cofrnet import CoFrNetClassifier
 from cofrnet.core import prepare
+from cofrnet.core.ladder import fused_kernels
 from cofrnet.datasets import load_table, waveform
 from cofrnet.estimators.defaults import loop_options
 from cofrnet.nn import CoFrNet
@@ -51,13 +52,11 @@ def alternatives(quick: bool) -> dict[str, tuple[Any, float | None, float | None
     return found
 
 
-def seconds_of(call: Callable[[], object], repeats: int) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - started)
-    return best
+def seconds_of(model: Any, X: Any, y: Any) -> float:
+    """Time of one fit."""
+    started = time.perf_counter()
+    model.fit(X, y)
+    return time.perf_counter() - started
 
 
 def against_alternatives(quick: bool) -> list[dict[str, Any]]:
@@ -65,14 +64,14 @@ def against_alternatives(quick: bool) -> list[dict[str, Any]]:
     others = alternatives(quick)
     ours = CoFrNetClassifier(random_state=0)
     models: dict[str, Any] = {"CoFrNet": ours} | {other: model for other, (model, _, _) in others.items()}
-    fit = {}
-    for method, model in models.items():
-        fit[method] = seconds_of(lambda m=model: m.fit(X, y), 1 if method.startswith("EBM") else 3)
-    fit["CoFrNet"] = min(fit["CoFrNet"], seconds_of(lambda: ours.fit(X, y), 2))  # at the end as well
+    fit = {}  # of each alternative and of ours: as often as it, and right before it
+    for method, (model, _, _) in others.items():
+        turns = [(seconds_of(ours, X, y), seconds_of(model, X, y)) for _ in range(1 if "EBM" in method else 3)]
+        fit[method] = dict(zip(("CoFrNet", method), map(min, *turns) if len(turns) > 1 else turns[0], strict=True))
     predict = best_seconds({method: lambda m=m: m.predict(X_test) for method, m in models.items()}, 2.0)
     rows = []
     for method, (_, *targets) in others.items():
-        for what, seconds, target in zip(("fit", "predict"), (fit, predict), targets, strict=True):
+        for what, seconds, target in zip(("fit", "predict"), (fit[method], predict), targets, strict=True):
             rows.append(
                 {
                     "what": f"{what}, {method} / ours",
@@ -86,13 +85,37 @@ def against_alternatives(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def bare_arithmetic(model: CoFrNet, x: torch.Tensor) -> Callable[[], None]:
+    """The matrix products and ladder kernels of a step, with nothing around them."""
+    kernels, curves, full = fused_kernels(), model.curves, model.full
+    assert kernels is not None
+    assert curves is not None
+    assert full is not None
+    p, m, n = curves.n_features, curves.ladders_per_feature, len(x)
+    features, v = x.T.contiguous(), torch.randn(model.spec.n_features + model.spec.total_ladders, n)
+    w, b = curves.weight.detach().view(1, -1, p, m), curves.bias.detach().view(1, -1, p, m)
+    weight, z = full.weight.detach().flatten(0, 1), v[: full.n_features]
+    readout, g, g_curves = torch.randn(1, len(v)), torch.randn(1, n), torch.randn(1, p, m, n)
+
+    def run() -> None:
+        kernels.feature_values(features, w, b, 1.0, True)
+        a = (weight @ z).view(1, -1, full.n_ladders * n)
+        values = kernels.value(a, 1.0, True, False)
+        readout @ v, g @ v.T, readout.T @ g
+        by_a = kernels.sensitivity_products(values, a, 1.0, True, False).view(len(weight), n)
+        by_a @ z.T, weight.T @ by_a, by_a.sum(1)
+        kernels.feature_gradients(g_curves, features, w, b, 1.0, True, False)
+
+    return run
+
+
 def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
-    """Time of a step of the loop beyond its arithmetic: score, loss and their gradients on rows that are there."""
+    """Time of a step of the loop beyond its bare arithmetic."""
     n, p, epochs = batch * 40, 10, 1 if quick else 3
     generator = torch.Generator().manual_seed(0)
     data = Rows(torch.randn(n, p, generator=generator), (torch.rand(n, generator=generator) > 0.5).float())
     model = CoFrNet(n_features=p, n_ladders=48, ladders_per_feature=8, generator=generator)
-    loss, part = LogLoss(), Rows(data.x[:batch], data.y[:batch])
+    loss, once = LogLoss(), bare_arithmetic(model, data.x[:batch])
     automatic = loop_options(
         n, p, additive=False, null_loss=0.69, max_epochs="auto", batch_size=batch, learning_rate="auto",
         weight_decay="auto", patience=None,
@@ -100,10 +123,8 @@ def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
     options = LoopOptions(epochs, batch, automatic.learning_rate, automatic.weight_decay)
 
     def arithmetic() -> None:
-        model.train()
         for _ in range(epochs * 40):
-            loss(model.member_scores(part.x), part.y).mean().backward()
-            model.zero_grad(set_to_none=True)
+            once()
 
     seconds = best_seconds(
         {"steps": lambda: train(model, loss, data, options=options, generator=generator), "arithmetic": arithmetic},

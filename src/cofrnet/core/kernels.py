@@ -458,10 +458,11 @@ def feature_gradients(
 def piecewise_linear(x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float) -> _Array:
     """The function that starts piece i at (starts[i], values[i]) and goes on with slopes[i], constant beyond its ends.
 
-    NaN stays NaN. Shapes, all float64: x (n,); 256 pieces, starts (257,) being +inf where there is none.
+    NaN stays NaN. A read-only x is copied: it would be another type to compile for. Shapes, all float64: x (n,); 256
+    pieces, starts (257,) being +inf where there is none.
     """
     out = np.empty(len(x))
-    _piecewise_linear(np.ascontiguousarray(x), starts, values, slopes, starts[0], last, out)
+    _piecewise_linear(np.require(x, requirements=["C", "W"]), starts, values, slopes, starts[0], last, out)
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -175,11 +176,18 @@ class TabularCoFrNet(BaseEstimator):
         for name, least in at_least.items():
             require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
         epochs = self.max_epochs
-        require(epochs == "auto" or epochs >= 1, "max_epochs", epochs, "'auto', or 1 or more")
+        require(
+            epochs == "auto" or (isinstance(epochs, Integral) and epochs >= 1),
+            "max_epochs",
+            epochs,
+            "'auto', or 1 or more",
+        )
         rate = self.learning_rate
-        require(rate == "auto" or float(rate) > 0, "learning_rate", rate, "'auto' or positive")
+        require(rate == "auto" or (isinstance(rate, Real) and rate > 0), "learning_rate", rate, "'auto' or positive")
         decay = self.weight_decay
-        require(decay == "auto" or float(decay) >= 0, "weight_decay", decay, "'auto', or 0 or more")
+        require(
+            decay == "auto" or (isinstance(decay, Real) and decay >= 0), "weight_decay", decay, "'auto', or 0 or more"
+        )
         strategies = ("joint", "boosted", "rungwise")
         require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
         require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
