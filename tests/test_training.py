@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from cofrnet import core
 from cofrnet.datasets import waveform
 from cofrnet.nn import CoFrNet
 from cofrnet.training import (
@@ -203,6 +204,44 @@ def test_losses_against_torch():
         binary = (labels > 0).double()
         expected = torch.nn.functional.binary_cross_entropy_with_logits(s[:, 0], binary * 0.9 + 0.05, reduction="none")
         torch.testing.assert_close(LogLoss(0.1)(scores[..., :1], binary)[:, m], expected)
+
+
+@pytest.mark.parametrize(
+    ("loss", "q", "target"),
+    [
+        (LogLoss(0.1), 1, "binary"),
+        (LogLoss(), 1, "binary"),
+        (MultinomialLogLoss(), 3, "labels"),
+        (MultinomialLogLoss(0.1), 3, "labels"),
+        (SquaredError(), 3, "numbers"),
+    ],
+)
+def test_slopes_of_losses_are_those_of_autograd(loss, q, target):
+    scores = torch.randn(50, 2, q, generator=seeded(), dtype=torch.float64).requires_grad_()
+    labels = torch.randint(0, 3, (50,), generator=seeded(2))
+    y = {"binary": (labels > 0).double(), "labels": labels, "numbers": torch.randn(50, q, dtype=torch.float64)}[target]
+    losses, slopes = loss.with_slopes(scores.detach(), y)
+    expected = loss(scores, y)
+    torch.testing.assert_close(losses, expected.detach())
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), scores)[0])
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_training_in_closed_form_is_training_by_autograd(members, weighted, by_hand):
+    x = torch.randn(200, 4, generator=seeded(), dtype=torch.float64)
+    y = (x[:, :1] * x[:, 1:2]).sin()
+    weight = torch.rand(200, members, generator=seeded(1), dtype=torch.float64) if weighted else None
+    loss = SquaredError() if by_hand else Huber(0.3)  # one gives its slopes, the other leaves them to autograd
+    options = LoopOptions(max_epochs=3, batch_size=60)
+    states = []
+    for way in ("auto", "reference"):
+        model = CoFrNet(n_features=4, n_ladders=3, n_members=members, dtype=torch.float64, generator=seeded(3))
+        with core.backend(way):
+            train(model, loss, Rows(x, y, weight), options=options, generator=seeded(4))
+        states.append(model.state_dict())
+    torch.testing.assert_close(states[0], states[1], rtol=1e-8, atol=1e-10)
 
 
 def test_progress_bar_shows_the_losses(wave, capsys):

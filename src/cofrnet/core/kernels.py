@@ -26,7 +26,16 @@ from torch import Tensor
 
 from cofrnet.core.poles import FAR
 
-__all__ = ["feature_gradients", "feature_values", "piecewise_linear", "prepare", "sensitivity_products", "value"]
+__all__ = [
+    "adamw",
+    "clip",
+    "feature_gradients",
+    "feature_values",
+    "piecewise_linear",
+    "prepare",
+    "sensitivity_products",
+    "value",
+]
 
 STRIP = 512
 PARALLEL_FROM = 262_144  # elements of `a` below which starting a second thread costs more than it saves
@@ -225,6 +234,8 @@ def _feature_gradients(
     members, rungs, _, m = w.shape
     n = x.shape[1]
     scratch = np.empty((rungs, min(n, STRIP)), dtype=x.dtype)
+    by_w[:, :, j] = 0
+    by_b[:, :, j] = 0
     for lo in range(0, n, STRIP):
         hi = min(lo + STRIP, n)
         row = x[j, lo:hi]
@@ -378,6 +389,64 @@ def _piecewise_linear(
         out[i] = values[piece] + slopes[piece] * (t - starts[piece])
 
 
+# A step of the optimizer on a vector of parameters.
+
+
+@_jit
+def clip(gradient: _Array, blocks: _Array, limit: float) -> None:
+    """Scale the gradient of each member to a norm of at most `limit`.
+
+    Shapes: gradient (k,), blocks (b, members, 2), the first and one past the last number of each of its blocks.
+    """
+    for i in range(blocks.shape[1]):
+        total = 0.0
+        for j in range(blocks.shape[0]):
+            part = gradient[blocks[j, i, 0] : blocks[j, i, 1]]
+            total += _dot(part, part) if part.size > 0 else 0.0
+        scale = np.ones(1, dtype=gradient.dtype)
+        scale[0] = limit / (math.sqrt(total) + 1e-6)
+        if scale[0] < 1:
+            for j in range(blocks.shape[0]):
+                _scale(gradient[blocks[j, i, 0] : blocks[j, i, 1]], scale[0])
+
+
+@_jit
+def _scale(s: _Array, by: Any) -> None:
+    for j in range(s.size):
+        s[j] *= by
+
+
+@_jit
+def adamw(
+    values: _Array,
+    gradient: _Array,
+    mean: _Array,
+    square: _Array,
+    decayed: int,
+    keep: float,
+    rate: float,
+    root: float,
+    beta1: float,
+    beta2: float,
+    tiny: float,
+) -> None:
+    """One step of AdamW on vectors; the first `decayed` numbers are multiplied by `keep`.
+
+    `rate` is the learning rate over 1 - beta1^t, `root` the square root of 1 - beta2^t.
+    """
+    numbers = np.empty(8, dtype=values.dtype)  # in the precision of the vectors
+    numbers[0], numbers[1], numbers[2], numbers[3] = beta1, 1 - beta1, beta2, 1 - beta2
+    numbers[4], numbers[5], numbers[6], numbers[7] = rate, 1 / root, tiny, keep
+    keep1, add1, keep2, add2, speed, inverse, least, shrunk = numbers
+    _scale(values[:decayed], shrunk)
+    for j in range(values.size):
+        g = gradient[j]
+        m = keep1 * mean[j] + add1 * g
+        v = keep2 * square[j] + add2 * g * g
+        mean[j], square[j] = m, v
+        values[j] -= speed * m / (np.sqrt(v) * inverse + least)
+
+
 def _arrays(*tensors: Tensor) -> list[_Array]:
     return [t.detach().contiguous().numpy() for t in tensors]
 
@@ -409,18 +478,19 @@ def value(
 
 
 def sensitivity_products(
-    g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1
+    g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1, out: Tensor | None = None
 ) -> Tensor:
     """g times the sensitivities df/da_k, in the shape of `a`; the rung axis of `a` is `axis`, g is without it.
 
-    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
+    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0. `out` is contiguous memory to write them to.
     """
-    result = torch.empty(a.shape, dtype=a.dtype)
+    result = torch.empty(a.shape, dtype=a.dtype) if out is None else out
     rungs = a.detach().contiguous().numpy().reshape(math.prod(a.shape[:axis]), a.shape[axis], -1)
     kind = _NUMPY[a.dtype]
     strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
-    factors, out = g.detach().contiguous().numpy().reshape(rungs.shape[0], -1), result.numpy().reshape(rungs.shape)
-    arguments = (strips, factors, rungs, out, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
+    factors = g.detach().contiguous().numpy().reshape(rungs.shape[0], -1)
+    products = result.numpy().reshape(rungs.shape)
+    arguments = (strips, factors, rungs, products, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
     _team.run(_products_serial, _products_parallel, rungs.size, *arguments)
     return result
 
@@ -441,14 +511,22 @@ def feature_values(
 
 
 def feature_gradients(
-    g: Tensor, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool, with_x: bool
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    epsilon: float,
+    smooth: bool,
+    with_x: bool,
+    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of sum(g f) by x, weight and bias; without `with_x` the first is empty.
 
-    Shapes: g (members, p, m, n), the others as in `feature_values`.
+    `out` is contiguous memory to write those by weight and bias to. Shapes: g (members, p, m, n), the others as in
+    `feature_values`.
     """
     by_x = torch.zeros(x.shape if with_x else (len(x), 0), dtype=x.dtype)
-    by_weight, by_bias = (torch.zeros(weight.shape, dtype=x.dtype) for _ in range(2))
+    by_weight, by_bias = out or (torch.empty_like(weight), torch.empty_like(bias))
     arrays = _arrays(g, x, weight, bias, by_x, by_weight, by_bias)
     arguments = (len(x), *arrays, *_scalars(x, epsilon), smooth)
     _team.run(_gradients_serial, _gradients_parallel, g.numel() * weight.shape[1], *arguments)
@@ -479,5 +557,8 @@ def prepare() -> None:
     ):
         run_features(1, x, w, w, g.copy(), one, one, True)
         run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
+    values, gradient, mean, square = (np.ones(1, dtype=np.float32) for _ in range(4))
+    adamw(values, gradient, mean, square, 1, 1.0, 1.0, 1.0, 0.9, 0.999, 1e-8)
+    clip(gradient, np.zeros((1, 1, 2), dtype=np.int64), 1.0)
     pieces = np.zeros(257)
     piecewise_linear(pieces, pieces, pieces[1:], pieces[1:], 1.0)

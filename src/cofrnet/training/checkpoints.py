@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cofrnet.files import write_atomically
+from cofrnet.training.adamw import AdamW
 
 __all__ = ["Checkpoint", "fingerprint"]
 
@@ -47,7 +48,7 @@ class Checkpoint:
     def save(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: AdamW,
         generator: torch.Generator,
         best: Any,
         next_epoch: int,
@@ -56,11 +57,10 @@ class Checkpoint:
     ) -> None:
         """Write the state before `next_epoch`."""
         tensors = {"generator": generator.get_state(), "best_loss": best.loss}
+        tensors |= {f"optimizer/{name}": value for name, value in optimizer.state.items()}
         for name, parameter in model.named_parameters():
             tensors[f"model/{name}"] = parameter.detach()
             tensors[f"best/{name}"] = best.state[name]
-            for key, value in optimizer.state[parameter].items():
-                tensors[f"optimizer/{key}/{name}"] = torch.as_tensor(value)
         about = {
             "fingerprint": self.fingerprint,
             "next_epoch": next_epoch,
@@ -72,7 +72,7 @@ class Checkpoint:
         write_atomically(self.path, content)
 
     def load(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator, best: Any
+        self, model: nn.Module, optimizer: AdamW, generator: torch.Generator, best: Any
     ) -> tuple[int, int, dict[str, list[float]]] | None:
         """Put the saved state into the four, and return (next epoch, epochs since the best, history).
 
@@ -93,18 +93,11 @@ class Checkpoint:
                 f"a checkpoint must belong to the same data and settings; got {self.path}, written by another fit. "
                 "Delete it to start anew, or name another file."
             )
-        state: dict[int, dict[str, Any]] = {}
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        order = {parameter: index for index, parameter in enumerate(parameters)}
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(tensors[f"model/{name}"])
                 best.state[name].copy_(tensors[f"best/{name}"])
-                keys = [
-                    key.split("/")[1] for key in tensors if key.startswith("optimizer/") and key.endswith(f"/{name}")
-                ]
-                state[order[parameter]] = {key: tensors[f"optimizer/{key}/{name}"] for key in keys}
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        optimizer.restore({name: tensors[f"optimizer/{name}"] for name in optimizer.state})
         generator.set_state(tensors["generator"])
         best.loss, best.epoch = tensors["best_loss"], about["best_epoch"]
         return about["next_epoch"], about["since_best"], about["history"]

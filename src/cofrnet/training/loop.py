@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from cofrnet.nn import LadderDropout
+from cofrnet.nn import LadderDropout, fused
+from cofrnet.training.adamw import AdamW
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint
 from cofrnet.training.losses import Loss
@@ -96,10 +97,13 @@ def _sum_of_squares(steps: int, cycle: bool) -> float:
 
 def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
     """Mean over rows for each member. Shapes: losses (n, m), weight None or (n,) or (n, m); returns (m,)."""
-    if weight is None:
-        return losses.mean(0)
+    return losses.mean(0) if weight is None else (losses * _shares(weight)).sum(0)
+
+
+def _shares(weight: Tensor) -> Tensor:
+    """Each row's share of the weight. Shapes: weight (n,) or (n, m); returns (n, 1) or (n, m)."""
     weight = weight if weight.ndim == 2 else weight.unsqueeze(1)
-    return (losses * weight).sum(0) / weight.sum(0).clamp_min(1e-12)
+    return weight / weight.sum(0).clamp_min(1e-12)
 
 
 @torch.no_grad()
@@ -115,18 +119,6 @@ def evaluate(model: Any, data: Rows, functions: Sequence[Loss], chunk: int = 819
             totals[i] = totals[i] + (function(scores, part.y) * weight).sum(0)
         mass = mass + weight.sum(0)
     return [total / mass for total in totals]
-
-
-def _clip(model: nn.Module, members: int, limit: float) -> None:
-    """Scale the gradient of each member to a norm of at most `limit`."""
-    if members == 1:
-        nn.utils.clip_grad_norm_(model.parameters(), limit, foreach=True)
-        return
-    gradients = [p.grad for p in model.parameters() if p.grad is not None and p.ndim]
-    norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()  # (members,)
-    scale = (limit / (norms + 1e-6)).clamp_max(1.0)
-    for gradient in gradients:
-        gradient.mul_(scale.view(-1, *(1 for _ in gradient.shape[1:])))
 
 
 class _Best:
@@ -222,9 +214,10 @@ class _Run:
     ) -> None:
         self.model, self.loss, self.data, self.validation = model, loss, data, validation
         self.options, self.generator, self.metrics, self.project = options, generator, metrics, project
-        self.optimizer = _optimizer(model, options.learning_rate)
-        self.members = int(getattr(getattr(model, "spec", None), "n_members", 1))
-        self.best = _Best(model, self.members)
+        members = int(getattr(getattr(model, "spec", None), "n_members", 1))
+        self.optimizer = AdamW(model, members)
+        self.best = _Best(model, members)
+        self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
         self._draw_from(generator)
         self.trained = Trained()
         self.since_best = 0
@@ -285,26 +278,48 @@ class _Run:
         step = number * self.data.n_batches(options.batch_size)
         for x, y, weight in self.data.batches(options.batch_size, self.generator):
             rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            shrink = -math.expm1(-decay * rate**2 / self.squares)  # of a weight that gets no gradient
-            optimizer.param_groups[0]["weight_decay"] = shrink / rate
-            optimizer.zero_grad(set_to_none=True)
-            batch_loss = weighted_mean(self.loss(self.model.member_scores(x), y), weight)  # (members,)
-            batch_loss.sum().backward()
+            total += self._gradients(x, y, weight).mean()
             if options.clip_norm is not None:
-                _clip(self.model, self.members, options.clip_norm)
-            optimizer.step()
+                optimizer.clip(options.clip_norm)
+            optimizer.step(rate, shrink=-math.expm1(-decay * rate**2 / self.squares))
             if self.project is not None:
                 self.project()
-            total += batch_loss.detach().mean()
             count += 1
             step += 1
         return {"loss": float(total) / max(1, count), "learning_rate": rate}
 
+    def _gradients(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+        """Loss of each member on a batch, (members,); its gradients are left with the parameters.
+
+        Where the model has a closed form, autograd differentiates at most the loss, by the scores.
+        """
+        if len(x) not in self.forms:
+            self.forms[len(x)] = fused.closed_form(self.model, x, gradients_to_grad=True)
+        form = self.forms[len(x)]
+        if form is None:
+            self.optimizer.gradient.zero_()
+            losses = weighted_mean(self.loss(self.model.member_scores(x), y), weight)
+            losses.sum().backward()
+            return losses.detach()
+        losses, slopes = self._losses_with_slopes(form.scores(x).permute(2, 0, 1), y)
+        share = 1 / len(x) if weight is None else _shares(weight).unsqueeze(-1)
+        form.gradients(slopes.mul_(share).permute(1, 2, 0))
+        return weighted_mean(losses, weight)
+
+    def _losses_with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses of every row, (n, members), and their derivatives by the scores, (n, members, q)."""
+        if hasattr(self.loss, "with_slopes"):
+            return self.loss.with_slopes(scores, y)
+        scores.requires_grad_()
+        losses = self.loss(scores, y)
+        losses.sum().backward()
+        assert scores.grad is not None
+        return losses.detach(), scores.grad
+
     def finish(self) -> Trained:
         """Leave the model with the weights to keep."""
         self.model.eval()
+        self.optimizer.release()
         self._draw_from(None)
         self.trained.best_epoch = self.done - 1
         if self.validation is not None:
@@ -332,13 +347,3 @@ def row_losses(model: Any, loss: Loss, data: Rows, chunk: int = 8192) -> Tensor:
     """Loss of every row and member, (n, members), in bounded memory."""
     pairs = zip(data.x.split(chunk), data.y.split(chunk), strict=True)
     return torch.cat([loss(model.member_scores(x), y) for x, y in pairs])
-
-
-def _optimizer(model: nn.Module, rate: float) -> torch.optim.Optimizer:
-    """AdamW in two groups of parameters; the second, biases and intercepts, is not decayed."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [p for name, p in named if not name.endswith(("bias", "intercept"))]
-    free = [p for name, p in named if name.endswith(("bias", "intercept"))]
-    fused = named[0][1].device.type in ("cpu", "cuda")
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, fused=fused or None)
