@@ -7,11 +7,19 @@ import pytest
 from scipy.stats import norm
 
 from cofrnet.core import backend
-from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder, as_columns, labels
+from cofrnet.estimators.encoding import (
+    CategoricalColumn,
+    NumericColumn,
+    TableEncoder,
+    as_columns,
+    is_categorical,
+    labels,
+)
 
 
 def learn(X, **options):
-    columns, categorical = as_columns(X)
+    columns = as_columns(X)
+    categorical = [is_categorical(column) for column in columns]
     names = [str(c) for c in (X.columns if hasattr(X, "columns") else range(X.shape[1]))]
     return TableEncoder.learn(columns, names, categorical, **options), columns
 
@@ -105,7 +113,8 @@ def test_pandas_polars_and_arrays_of_objects_are_read_alike():
     ]
     encoded = []
     for frame in frames:
-        columns, categorical = as_columns(frame)
+        columns = as_columns(frame)
+        categorical = [is_categorical(column) for column in columns]
         assert categorical == [False, True, True, False]
         encoder = TableEncoder.learn(columns, list(data), categorical)
         encoded.append(encoder.encode(columns))

@@ -374,10 +374,11 @@ _team = _Team()
 
 
 @_jit
-def _piecewise_linear(
-    x: _Array, starts: _Array, values: _Array, slopes: _Array, first: float, last: float, out: _Array
+def _piecewise_strip(
+    strip: int, x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array
 ) -> None:
-    for i in range(len(x)):
+    first = starts[0]
+    for i in range(strip * STRIP, min((strip + 1) * STRIP, len(x))):
         t = x[i]
         piece = 0
         for step in (128, 64, 32, 16, 8, 4, 2, 1):  # a search without branches: the compiler interleaves rows
@@ -387,6 +388,22 @@ def _piecewise_linear(
         if t > last:
             t = last
         out[i] = values[piece] + slopes[piece] * (t - starts[piece])
+
+
+@_jit
+def _piecewise_serial(
+    strips: int, x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array
+) -> None:
+    for strip in range(strips):
+        _piecewise_strip(strip, x, starts, values, slopes, last, out)
+
+
+@_jit_parallel
+def _piecewise_parallel(
+    strips: int, x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array
+) -> None:
+    for strip in prange(strips):
+        _piecewise_strip(strip, x, starts, values, slopes, last, out)
 
 
 # A step of the optimizer on a vector of parameters.
@@ -533,14 +550,17 @@ def feature_gradients(
     return by_x, by_weight, by_bias
 
 
-def piecewise_linear(x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float) -> _Array:
+def piecewise_linear(
+    x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array | None = None
+) -> _Array:
     """The function that starts piece i at (starts[i], values[i]) and goes on with slopes[i], constant beyond its ends.
 
-    NaN stays NaN. A read-only x is copied: it would be another type to compile for. Shapes, all float64: x (n,); 256
-    pieces, starts (257,) being +inf where there is none.
+    NaN stays NaN. A read-only x is copied: it would be another type to compile for. `out` is contiguous memory to write
+    to, float32 or float64. Shapes, all float64: x (n,); 256 pieces, starts (257,) being +inf where there is none.
     """
-    out = np.empty(len(x))
-    _piecewise_linear(np.require(x, requirements=["C", "W"]), starts, values, slopes, starts[0], last, out)
+    out = np.empty(len(x)) if out is None else out
+    arguments = (np.require(x, requirements=["C", "W"]), starts, values, slopes, last, out)
+    _team.run(_piecewise_serial, _piecewise_parallel, 8 * len(x), -(-len(x) // STRIP), *arguments)
     return out
 
 
@@ -561,4 +581,5 @@ def prepare() -> None:
     adamw(values, gradient, mean, square, 1, 1.0, 1.0, 1.0, 0.9, 0.999, 1e-8)
     clip(gradient, np.zeros((1, 1, 2), dtype=np.int64), 1.0)
     pieces = np.zeros(257)
-    piecewise_linear(pieces, pieces, pieces[1:], pieces[1:], 1.0)
+    for run in (_piecewise_serial, _piecewise_parallel):
+        run(1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cofrnet.estimators.checks import checked_weight, position_of, require, require_same_length
 from cofrnet.estimators.defaults import loop_options
-from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns
+from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
@@ -45,7 +45,7 @@ Floats = NDArray[np.floating[Any]]
 
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
-PREDICT_CHUNK = 4096  # so that the rungs of a chunk stay in the second-level cache
+PREDICT_CHUNK = 8192  # rows, for bounded memory
 FEWEST_AT_ONCE = 256
 LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4
@@ -123,28 +123,28 @@ class TabularCoFrNet(BaseEstimator):
 
     # ------------------------------------------------------------------------------ reading
 
-    def _read(self, X: Any, reset: bool) -> tuple[list[Any], list[bool]]:
-        """Columns of X, and which of them are categorical by their type; checked as scikit-learn does."""
-        found = as_columns(X)
-        if found is None:
+    def _read(self, X: Any, reset: bool) -> list[Any]:
+        """Columns of X, checked as scikit-learn does."""
+        columns = as_columns(X)
+        if columns is None:
             X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False)
-            return list(X.T), [False] * X.shape[1]
+            return list(X.T)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        columns, natural = found
         rows = len(columns[0]) if columns else 0
         if rows == 0:
             raise ValueError(
                 f"X must have at least one row and one column; got 0 sample(s) (shape=({rows}, {len(columns)})) while "
                 "a minimum of 1 is required. Pass some rows."
             )
-        return columns, natural
+        return columns
 
     def _names(self) -> list[str]:
         named = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if named is None else [str(name) for name in named]
 
-    def _categorical(self, natural: list[bool]) -> list[bool]:
+    def _categorical(self, columns: Sequence[Any]) -> list[bool]:
         chosen, names = self.categorical_features, self._names()
+        natural = [is_categorical(column) for column in columns]
         if isinstance(chosen, str) and chosen == "auto":
             return natural
         chosen = [] if chosen is None else list(chosen)
@@ -161,7 +161,7 @@ class TabularCoFrNet(BaseEstimator):
 
     def _encode(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        return torch.from_numpy(self.encoder_.encode(self._read(X, reset=False)[0]))
+        return torch.from_numpy(self.encoder_.encode(self._read(X, reset=False)))
 
     # ------------------------------------------------------------------------------ fitting
 
@@ -201,7 +201,7 @@ class TabularCoFrNet(BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
-        columns, natural = self._read(X, reset=not again)
+        columns = self._read(X, reset=not again)
         n = len(columns[0])
         targets = self._checked_targets(y, reset=not again)
         require_same_length(n, len(targets))
@@ -214,13 +214,13 @@ class TabularCoFrNet(BaseEstimator):
         if not again:
             learned_from = [_rows_of(column, rows) for column in columns]
             self.encoder_ = TableEncoder.learn(
-                learned_from, self._names(), self._categorical(natural), self.scaling, self.max_categories
+                learned_from, self._names(), self._categorical(columns), self.scaling, self.max_categories
             )
         x = self.encoder_.encode(columns)
         data = _as_rows(x, targets, weight, rows)
         validation = None if held is None else _as_rows(x, targets, weight, held)
         if X_val is not None:
-            x_val = self.encoder_.encode(self._read(X_val, reset=False)[0])
+            x_val = self.encoder_.encode(self._read(X_val, reset=False))
             t_val = self._checked_targets(y_val, reset=False)
             require_same_length(len(x_val), len(t_val))
             validation = _as_rows(x_val, t_val, None, np.arange(len(x_val)))
@@ -237,7 +237,7 @@ class TabularCoFrNet(BaseEstimator):
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
         self._check_parameters()
-        columns, natural = self._read(X, reset=first)
+        columns = self._read(X, reset=first)
         targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"))
         require_same_length(len(columns[0]), len(targets))
         weight = self._balance(targets, checked_weight(sample_weight, len(targets)))
@@ -245,7 +245,7 @@ class TabularCoFrNet(BaseEstimator):
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         if first:
             self.encoder_ = TableEncoder.learn(
-                columns, self._names(), self._categorical(natural), self.scaling, self.max_categories
+                columns, self._names(), self._categorical(columns), self.scaling, self.max_categories
             )
             self.pairs_ = []
         data = _as_rows(self.encoder_.encode(columns), targets, weight, np.arange(len(targets)))
@@ -458,8 +458,8 @@ class TabularCoFrNet(BaseEstimator):
         if n < FEWEST_AT_ONCE:  # products of one shape round alike: a row alone scores as it does among others
             x = torch.cat([x, x.new_zeros(FEWEST_AT_ONCE - n, x.shape[1])])
         with torch.no_grad():
-            parts = [self.model_(part) for part in x.split(PREDICT_CHUNK)]
-        return torch.cat(parts)[:n].double().numpy()
+            scores = torch.cat([self.model_(part) for part in x.split(PREDICT_CHUNK)])
+        return scores[:n].double().numpy()
 
 
 def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:

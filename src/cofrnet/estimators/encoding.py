@@ -27,7 +27,7 @@ from scipy.special import ndtri
 
 from cofrnet.core.ladder import fused_kernels
 
-__all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEncoder", "as_columns"]
+__all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEncoder", "as_columns", "is_categorical"]
 
 Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
 Floats: TypeAlias = NDArray[np.float64]
@@ -56,16 +56,21 @@ class NumericColumn:
         """Names of the inputs this column becomes."""
         return [self.name, f"{self.name}={MISSING}"] if self.has_missing else [self.name]
 
-    def scaled(self, x: Floats) -> Floats:
-        """z(x); NaN stays NaN."""
-        if not self.bounded:
+    def scaled(self, x: Floats, out: NDArray[np.float32] | None = None) -> NDArray[Any]:
+        """z(x), written to `out` where it is given; NaN stays NaN."""
+        kernels = fused_kernels() if self.bounded and len(self.knots) <= MOST_KNOTS else None
+        if kernels is not None:
+            into = out if out is None or out.flags.c_contiguous else None
+            z: NDArray[Any] = kernels.piecewise_linear(x, *self._pieces, self.knots[-1], out=into)
+        elif self.bounded:
+            z = np.where(np.isnan(x), np.nan, np.interp(x, self.knots, self.values))
+        else:
             (x0, x1), (z0, z1) = self.knots, self.values
-            return z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
-        kernels = fused_kernels() if len(self.knots) <= MOST_KNOTS else None
-        if kernels is None:
-            return np.where(np.isnan(x), np.nan, np.interp(x, self.knots, self.values))
-        z: Floats = kernels.piecewise_linear(x, *self._pieces, self.knots[-1])
-        return z
+            z = z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
+        if out is None or z is out:
+            return z
+        out[...] = z
+        return out
 
     def slope(self, x: Floats) -> Floats:
         """dz/dx, by which a slope in z becomes one in the column's units; at a knot, that to its right. NaN stays NaN.
@@ -99,9 +104,9 @@ class NumericColumn:
     def encode(self, column: Any, out: NDArray[np.float32]) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         x = numbers(column, self.name)
-        out[:, 0] = self.scaled(x)
-        missing = np.isnan(out[:, 0])
-        out[missing, 0] = 0
+        missing = np.isnan(self.scaled(x, out=out[:, 0]))
+        if missing.any():
+            out[missing, 0] = 0
         if self.has_missing:
             out[:, 1] = missing
 
@@ -244,28 +249,29 @@ def _learn_categorical(x: Sequence[str | None], name: str, max_categories: int) 
 # ---------------------------------------------------------------------------------------------- reading tables
 
 
-def as_columns(X: Any) -> tuple[list[Any], list[bool]] | None:
-    """The columns of a frame or of an object array, and which are categorical; None for a plain numeric array."""
+def as_columns(X: Any) -> list[Any] | None:
+    """The columns of a frame or of an object array; None for a plain numeric array."""
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except nw.exceptions.DuplicateError:
         twice = [name for name, count in Counter(X.columns).items() if count > 1]
         raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
     if isinstance(frame, nw.DataFrame):
-        columns = list(frame.iter_columns())
-        return columns, [_is_categorical_series(series) for series in columns]
+        return list(frame.iter_columns())
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
-        arrays = [X[:, j] for j in range(X.shape[1])]
-        return arrays, [_has_labels(column) for column in arrays]
+        return [X[:, j] for j in range(X.shape[1])]
     return None
 
 
-def _is_categorical_series(series: Any) -> bool:
-    dtype = series.dtype
+def is_categorical(column: Any) -> bool:
+    """Whether a column is categorical by its type."""
+    if isinstance(column, np.ndarray):
+        return column.dtype.kind in "OUST" and _has_labels(column)
+    dtype = column.dtype
     if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
         return False
     if dtype == nw.Object:  # pandas columns of mixed things: numbers stay numbers
-        return _has_labels(series.to_list())
+        return _has_labels(column.to_list())
     return True
 
 
@@ -277,11 +283,12 @@ def _has_labels(values: Any) -> bool:
 def numbers(values: Any, name: str) -> Floats:
     """A numeric column as float64 with NaN for missing; +-inf and what is no number are errors that name the column."""
     if isinstance(values, nw.Series):
-        if isinstance(values.dtype, nw.Datetime | nw.Date):
+        dtype = values.dtype
+        if isinstance(dtype, nw.Datetime | nw.Date):
             values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
-        elif isinstance(values.dtype, nw.Duration):
+        elif isinstance(dtype, nw.Duration):
             values = values.dt.total_seconds().cast(nw.Float64)
-        elif values.dtype.is_numeric() and values.dtype != nw.Float64:
+        elif dtype.is_numeric() and dtype != nw.Float64:
             values = values.cast(nw.Float64)
         values = values.to_numpy()
     try:

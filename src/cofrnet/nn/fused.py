@@ -24,6 +24,8 @@ from cofrnet.core.ladder import fused_kernels, gradients_that_are_needed
 if TYPE_CHECKING:
     from cofrnet.nn.cofrnet import CoFrNet
 
+NUMBERS_AT_ONCE, FEWEST_ROWS = 2**21, 256  # where no gradient is wanted, for bounded memory
+
 __all__ = ["ClosedForm", "closed_form", "member_scores"]
 
 
@@ -32,8 +34,20 @@ def member_scores(model: CoFrNet, x: Tensor) -> Tensor | None:
 
     Shapes: x (n, p); returns (members, q, n).
     """
-    form = closed_form(model, x)
-    return None if form is None else _Scores.apply(form, x, *form.parameters)
+    if torch.is_grad_enabled():
+        form = closed_form(model, x)
+        return None if form is None else _Scores.apply(form, x, *form.parameters)
+    each = model.spec.n_features + model.spec.total_ladders + sum(model.spec.full_depths)
+    rows = max(NUMBERS_AT_ONCE // (each * model.spec.n_members), FEWEST_ROWS)
+    parts = max(1, -(-len(x) // rows))
+    size = -(-len(x) // parts)
+    form = closed_form(model, x[:size])
+    if form is None or parts == 1:
+        return None if form is None else form.scores(x)
+    scores = x.new_empty(*form.intercept.shape[:2], len(x))
+    for start in [*range(0, len(x) - size, size), len(x) - size]:  # the last may begin before the one before it ends
+        scores[:, :, start : start + size] = form.scores(x[start : start + size])
+    return scores
 
 
 def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> ClosedForm | None:
