@@ -45,7 +45,7 @@ Floats = NDArray[np.floating[Any]]
 
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
-PREDICT_CHUNK = 8192  # rows, for bounded memory
+PREDICT_CHUNK = 16_384  # rows, for bounded memory
 FEWEST_AT_ONCE = 256
 LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4

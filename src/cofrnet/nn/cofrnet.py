@@ -315,7 +315,8 @@ class CoFrNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores. Shapes: x (..., p); returns (..., q)."""
-        return self.member_scores(x).mean(-2)
+        scores = self.member_scores(x)
+        return scores.mean(-2) if self.spec.n_members > 1 else scores.squeeze(-2)
 
     @torch.no_grad()
     def clamped_share(self, x: Tensor) -> float:

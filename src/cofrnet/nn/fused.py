@@ -24,7 +24,7 @@ from cofrnet.core.ladder import fused_kernels, gradients_that_are_needed
 if TYPE_CHECKING:
     from cofrnet.nn.cofrnet import CoFrNet
 
-NUMBERS_AT_ONCE, FEWEST_ROWS = 2**21, 256  # where no gradient is wanted, for bounded memory
+NUMBERS_AT_ONCE, FEWEST_ROWS = 2**20, 256  # where no gradient is wanted, for bounded memory
 
 __all__ = ["ClosedForm", "closed_form", "member_scores"]
 
