@@ -373,6 +373,7 @@ class TabularCoFrNet(BaseEstimator):
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             patience=self.n_iter_no_change if self.early_stopping else None,
+            members=self.n_members,
             stages=stages,
             share=1 / stages if self.strategy == "rungwise" else 1.0,  # there a weight lives through several
         )

@@ -27,6 +27,7 @@ def loop_options(
     learning_rate: float | Literal["auto"],
     weight_decay: float | Literal["auto"],
     patience: int | None,
+    members: int = 1,
     stages: int = 1,
     share: float = 1.0,
 ) -> LoopOptions:
@@ -34,7 +35,8 @@ def loop_options(
 
     Batches are at most an eighth of the rows: a few steps an epoch even where rows are few. `additive` models (curves
     alone) bear larger steps. Epochs are fewer where rows are many: the steps that they make count, not they. They are
-    divided among the `stages` of a training, each of which takes a `share` of the weight decay.
+    divided among the `stages` of a training, each of which takes a `share` of the weight decay. Of several `members`
+    each is decayed less: their mean varies less than they do.
     """
     batch = min(batch_size, max(16, n // 8))
     if learning_rate == "auto":
@@ -47,6 +49,7 @@ def loop_options(
     if weight_decay == "auto":
         path = 0.5 * rate * epochs * max(1, round(n / batch))  # how far a weight can go, all in all
         share *= min(1.0, math.sqrt(100 * p / n)) if additive else 1.0
+        share *= members ** (-1 / 6)
         decay = AutomaticDecay(n, p, null_loss, share, path * math.sqrt(p) / 0.6)
     else:
         decay = share * float(weight_decay)
