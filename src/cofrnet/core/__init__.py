@@ -8,11 +8,13 @@ from cofrnet.core.ladder import (
     continuants,
     convergents,
     feature_ladders,
+    feature_slopes,
     ladder,
     prepare,
     sensitivities,
     tails,
 )
+from cofrnet.core.paths import mean_sensitivities, secant_sensitivities
 from cofrnet.core.poles import DEFAULT_EPSILON, Pole, curvature, reciprocal, slope
 
 __all__ = [
@@ -27,11 +29,14 @@ __all__ = [
     "curvature",
     "euler_form",
     "feature_ladders",
+    "feature_slopes",
     "fraction",
     "ladder",
+    "mean_sensitivities",
     "polynomial_ladders",
     "prepare",
     "reciprocal",
+    "secant_sensitivities",
     "sensitivities",
     "slope",
     "tails",

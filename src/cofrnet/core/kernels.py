@@ -30,7 +30,9 @@ __all__ = [
     "adamw",
     "clip",
     "feature_gradients",
+    "feature_slopes",
     "feature_values",
+    "integrated_sensitivities",
     "piecewise_linear",
     "prepare",
     "sensitivity_products",
@@ -260,6 +262,70 @@ def _feature_gradients(
                         _add_multiple(by_x[j, lo:hi], s, w[i, k, j, c])
 
 
+@_jit
+def _feature_slopes(j: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+    members, rungs, _, m = w.shape
+    n = x.shape[1]
+    scratch = np.empty((rungs, min(n, STRIP)), dtype=x.dtype)
+    for lo in range(0, n, STRIP):
+        hi = min(lo + STRIP, n)
+        row = x[j, lo:hi]
+        for i in range(members):
+            for c in range(m):
+                t = scratch[0, : hi - lo]
+                _affine(t, row, w[i, rungs - 1, j, c], b[i, rungs - 1, j, c])
+                for k in range(rungs - 1, 0, -1):
+                    s = scratch[k, : hi - lo]
+                    if smooth:
+                        _smooth_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon, far)
+                    else:
+                        _clamp_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon)
+                total = f[i, j, c, lo:hi]
+                total[:] = w[i, 0, j, c]
+                for k in range(1, rungs):
+                    s = scratch[k, : hi - lo]
+                    if k > 1:
+                        _multiply(s, scratch[k - 1, : hi - lo])
+                    _add_multiple(total, s, w[i, k, j, c])
+
+
+@_jit
+def _integrated_strip(
+    strip: int,
+    a: _Array,
+    step: _Array,
+    nodes: _Array,
+    shares: _Array,
+    out: _Array,
+    epsilon: Any,
+    far: Any,
+    smooth: bool,
+) -> None:
+    _, rungs, inner = a.shape
+    one, zero = epsilon / epsilon, epsilon - epsilon
+    per_row = (inner + STRIP - 1) // STRIP
+    i, lo = strip // per_row, strip % per_row * STRIP
+    hi = min(lo + STRIP, inner)
+    t, at = np.empty(hi - lo, dtype=a.dtype), np.empty(hi - lo, dtype=a.dtype)
+    slopes = np.empty((rungs, hi - lo), dtype=a.dtype)
+    out[i, :, lo:hi] = 0
+    for node in range(len(nodes)):
+        t[:] = a[i, rungs - 1, lo:hi]
+        _add_multiple(t, step[i, rungs - 1, lo:hi], nodes[node])
+        for k in range(rungs - 1, 0, -1):
+            at[:] = a[i, k - 1, lo:hi]
+            _add_multiple(at, step[i, k - 1, lo:hi], nodes[node])
+            if smooth:
+                _smooth_rung_slope(t, at, one, zero, slopes[k], epsilon, far)
+            else:
+                _clamp_rung_slope(t, at, one, zero, slopes[k], epsilon)
+        slopes[0] = one
+        _add_multiple(out[i, 0, lo:hi], slopes[0], shares[node])
+        for k in range(1, rungs):
+            _multiply(slopes[k], slopes[k - 1])
+            _add_multiple(out[i, k, lo:hi], slopes[k], shares[node])
+
+
 # All strips, in turn or side by side. (Two functions each: numba's cache does not tell the two ways apart.)
 
 
@@ -303,6 +369,50 @@ def _features_parallel(
 ) -> None:
     for j in prange(p):
         _feature_value(j, x, w, b, f, epsilon, far, smooth)
+
+
+@_jit
+def _slopes_serial(p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+    for j in range(p):
+        _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
+
+
+@_jit_parallel
+def _slopes_parallel(p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+    for j in prange(p):
+        _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
+
+
+@_jit
+def _integrated_serial(
+    strips: int,
+    a: _Array,
+    step: _Array,
+    nodes: _Array,
+    shares: _Array,
+    out: _Array,
+    epsilon: Any,
+    far: Any,
+    smooth: bool,
+) -> None:
+    for strip in range(strips):
+        _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
+
+
+@_jit_parallel
+def _integrated_parallel(
+    strips: int,
+    a: _Array,
+    step: _Array,
+    nodes: _Array,
+    shares: _Array,
+    out: _Array,
+    epsilon: Any,
+    far: Any,
+    smooth: bool,
+) -> None:
+    for strip in prange(strips):
+        _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
 
 
 @_jit
@@ -548,6 +658,29 @@ def feature_gradients(
     arguments = (len(x), *arrays, *_scalars(x, epsilon), smooth)
     _team.run(_gradients_serial, _gradients_parallel, g.numel() * weight.shape[1], *arguments)
     return by_x, by_weight, by_bias
+
+
+def feature_slopes(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:
+    """Derivative of single-feature ladders by their feature; shapes as in `feature_values`."""
+    members, rungs, p, m = weight.shape
+    f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype)
+    arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
+    _team.run(_slopes_serial, _slopes_parallel, f.numel() * rungs, *arguments)
+    return f
+
+
+def integrated_sensitivities(
+    a: Tensor, step: Tensor, nodes: Tensor, shares: Tensor, epsilon: float, smooth: bool
+) -> Tensor:
+    """Sum over nodes of share times the sensitivities at a + node * step.
+
+    Shapes: a and step (outer, d+1, inner), contiguous; nodes and shares (count,); returns the shape of a.
+    """
+    out = torch.empty_like(a)
+    strips = a.shape[0] * -(-a.shape[2] // STRIP)
+    arguments = (strips, *_arrays(a, step, nodes, shares, out), *_scalars(a, epsilon), smooth)
+    _team.run(_integrated_serial, _integrated_parallel, a.numel() * len(nodes), *arguments)
+    return out
 
 
 def piecewise_linear(

@@ -35,6 +35,7 @@ __all__ = [
     "continuants",
     "convergents",
     "feature_ladders",
+    "feature_slopes",
     "ladder",
     "prepare",
     "sensitivities",
@@ -93,6 +94,21 @@ def feature_ladders(
         apply: Any = _FeatureLadders.apply
         return apply(x, weight, bias, epsilon, kind == "smooth")  # type: ignore[no-any-return]
     return _feature_ladders_plain(x, weight, bias, kind, epsilon)
+
+
+def feature_slopes(
+    x: Tensor, weight: Tensor, bias: Tensor, pole: str = "smooth", epsilon: float | Tensor | None = None
+) -> Tensor:
+    """Derivative of the ladders of `feature_ladders` by the feature each reads: sum_k w_k df/da_k.
+
+    x : (p, n); weight, bias : (members, d+1, p, m). Returns (members, p, m, n).
+    """
+    kind, epsilon = resolve_pole(pole, epsilon)
+    kernels = None if isinstance(epsilon, Tensor) else fused_kernels(x, weight, bias)
+    if kernels is not None:
+        return kernels.feature_slopes(x, weight, bias, epsilon, kind == "smooth")  # type: ignore[no-any-return]
+    a = torch.addcmul(bias.unsqueeze(-1), weight.unsqueeze(-1), x.unsqueeze(1)).transpose(0, 1)
+    return (weight.transpose(0, 1).unsqueeze(-1) * sensitivities(a, kind, epsilon)).sum(0)
 
 
 def tails(a: Tensor, pole: str = "smooth", epsilon: float | Tensor | None = None) -> Tensor:

@@ -230,11 +230,12 @@ class CoFrNet(nn.Module):
         }
         p, q, depths = spec.n_features, spec.n_outputs, spec.full_depths
         self.curves = None
+        reads = None
         if spec.n_curves:
             curved = spec.curved_features
             self.curves = DiagonalLadders(len(curved), spec.depth, spec.ladders_per_feature, **options)
             reads = None if len(curved) == p else torch.tensor(curved, device=device)
-            self.register_buffer("_curved", reads, persistent=False)
+        self.register_buffer("_curved", reads, persistent=False)
         self.subsets = SubsetLadders(p, spec.subsets, spec.depth, **options) if spec.subsets else None
         first = spec.variant != "S"
         self.full = FullLadders(spec.full_width, len(depths), depths, first, **options) if depths else None

@@ -1,0 +1,1 @@
+"""Explanations of fitted models, as data."""
