@@ -704,10 +704,12 @@ def prepare() -> None:
         run_value(1, a, f, one, one, True, True)
         run_products(1, f, a, np.empty_like(a), one, one, True, True)
     x, w, g = f, np.ones((1, 2, 1, 1), dtype=np.float32), np.ones((1, 1, 1, 1), dtype=np.float32)
-    for run_features, run_gradients in (
-        (_features_serial, _gradients_serial),
-        (_features_parallel, _gradients_parallel),
+    for run_features, run_gradients, run_slopes, run_integrated in (
+        (_features_serial, _gradients_serial, _slopes_serial, _integrated_serial),
+        (_features_parallel, _gradients_parallel, _slopes_parallel, _integrated_parallel),
     ):
+        run_integrated(1, a, a, f[0], f[0], np.empty_like(a), one, one, True)
+        run_slopes(1, x, w, w, g.copy(), one, one, True)
         run_features(1, x, w, w, g.copy(), one, one, True)
         run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
     values, gradient, mean, square = (np.ones(1, dtype=np.float32) for _ in range(4))

@@ -22,6 +22,7 @@ from torch import Tensor
 from cofrnet.estimators.checks import checked_weight, position_of, require, require_same_length
 from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
+from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
@@ -51,7 +52,7 @@ LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4
 
 
-class TabularCoFrNet(BaseEstimator):
+class TabularCoFrNet(Explaining, BaseEstimator):
     """What the classifier and the regressor share: everything but the meaning of y."""
 
     variant: Variant
@@ -225,13 +226,15 @@ class TabularCoFrNet(BaseEstimator):
             require_same_length(len(x_val), len(t_val))
             validation = _as_rows(x_val, t_val, None, np.arange(len(x_val)))
         if self._solves_least_squares(data):
+            self.pairs_ = []
             self._fit_least_squares(data, validation, generator)
-            return self
-        if not again:
-            self.pairs_ = self._pairs(data, validation, generator)
-            self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
-            self._start_from_linear(self.model_, data)
-        self._train(data, validation, generator)
+        else:
+            if not again:
+                self.pairs_ = self._pairs(data, validation, generator)
+                self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
+                self._start_from_linear(self.model_, data)
+            self._train(data, validation, generator)
+        self.profile_ = self._profile(columns, x)
         return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
@@ -248,7 +251,8 @@ class TabularCoFrNet(BaseEstimator):
                 columns, self._names(), self._categorical(columns), self.scaling, self.max_categories
             )
             self.pairs_ = []
-        data = _as_rows(self.encoder_.encode(columns), targets, weight, np.arange(len(targets)))
+        x = self.encoder_.encode(columns)
+        data = _as_rows(x, targets, weight, np.arange(len(targets)))
         if first:
             self.model_ = CoFrNet(self._spec(), generator=generator)
             self._start_from_linear(self.model_, data)
@@ -262,6 +266,8 @@ class TabularCoFrNet(BaseEstimator):
             generator=generator,
             project=self._projection(data),
         )
+        if first:
+            self.profile_ = self._profile(columns, x)
         return self
 
     def _pairs(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> list[tuple[int, int]]:

@@ -27,7 +27,17 @@ from scipy.special import ndtri
 
 from cofrnet.core.ladder import fused_kernels
 
-__all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEncoder", "as_columns", "is_categorical"]
+__all__ = [
+    "CategoricalColumn",
+    "Column",
+    "NumericColumn",
+    "Scaling",
+    "TableEncoder",
+    "as_columns",
+    "as_given",
+    "is_categorical",
+    "numbers",
+]
 
 Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
 Floats: TypeAlias = NDArray[np.float64]
@@ -56,7 +66,7 @@ class NumericColumn:
         """Names of the inputs this column becomes."""
         return [self.name, f"{self.name}={MISSING}"] if self.has_missing else [self.name]
 
-    def scaled(self, x: Floats, out: NDArray[np.float32] | None = None) -> NDArray[Any]:
+    def scaled(self, x: Floats, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """z(x), written to `out` where it is given; NaN stays NaN."""
         kernels = fused_kernels() if self.bounded and len(self.knots) <= MOST_KNOTS else None
         if kernels is not None:
@@ -92,6 +102,23 @@ class NumericColumn:
         (x0, x1), (z0, z1) = self.knots, self.values
         return x0 + (z - z0) * ((x1 - x0) / (z1 - z0))
 
+    def points(self, count: int, low: float, high: float) -> Floats:
+        """Values to look at the column at: those it takes where they are few, else evenly spaced from low to high."""
+        if len(self.knots) <= count and self.bounded:
+            return np.asarray(self.knots)
+        return np.linspace(low, high, count)
+
+    def at(self, values: Any, dtype: Any = np.float32) -> NDArray[Any]:
+        """Inputs for given values, (n, len(inputs))."""
+        out = np.zeros((len(self.inputs), len(values)), dtype=dtype).T
+        self.encode(np.asarray(values, dtype=np.float64), out)
+        return out
+
+    @property
+    def missing(self) -> NDArray[Any] | None:
+        """Inputs of a missing value, (len(inputs),), where training had any."""
+        return np.array([0.0, 1.0]) if self.has_missing else None
+
     @cached_property
     def _pieces(self) -> tuple[Floats, Floats, Floats]:
         """Where the pieces between the knots start, (257,), their values there and their slopes, (256,)."""
@@ -101,7 +128,7 @@ class NumericColumn:
         slopes[:count] = np.diff(self.values) / np.diff(self.knots)
         return starts, values, slopes
 
-    def encode(self, column: Any, out: NDArray[np.float32]) -> None:
+    def encode(self, column: Any, out: NDArray[Any]) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         x = numbers(column, self.name)
         missing = np.isnan(self.scaled(x, out=out[:, 0]))
@@ -126,7 +153,7 @@ class CategoricalColumn:
         """Names of the inputs this column becomes."""
         return [f"{self.name}={level}" for level in self.levels]
 
-    def encode(self, column: Any, out: NDArray[np.float32]) -> None:
+    def encode(self, column: Any, out: NDArray[Any]) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
         other = code.get(OTHER, -1)
@@ -166,18 +193,28 @@ class TableEncoder:
     def curved_inputs(self) -> tuple[int, ...]:
         """Inputs that take more than two values, and so have a curve: the numeric ones."""
         pairs = zip(self.columns, self.column_inputs, strict=True)
-        return tuple(own[0] for c, own in pairs if isinstance(c, NumericColumn) and len(c.knots) > 2)
+        return tuple(own[0] for c, own in pairs if isinstance(c, NumericColumn) and (len(c.knots) > 2 or not c.bounded))
 
-    def encode(self, columns: Sequence[Any]) -> NDArray[np.float32]:
+    def encode(self, columns: Sequence[Any], dtype: Any = np.float32) -> NDArray[Any]:
         """Inputs of a table given as the columns of `as_columns`. Returns (n, n_inputs)."""
         n = len(columns[0]) if columns else 0
-        out = np.empty((self.n_inputs, n), dtype=np.float32).T  # feature-first in memory, as the ladders read it
+        out = np.empty((self.n_inputs, n), dtype=dtype).T  # feature-first in memory, as the ladders read it
         start = 0
         for column, values in zip(self.columns, columns, strict=True):
             stop = start + len(column.inputs)
             column.encode(values, out[:, start:stop])
             start = stop
         return out
+
+    def slopes(self, columns: Sequence[Any]) -> Floats:
+        """Slope of each numeric column's first input by its value, (n, columns); NaN for categories and missing."""
+        found = [
+            column.slope(numbers(values, column.name))
+            if isinstance(column, NumericColumn)
+            else np.full(len(values), np.nan)
+            for column, values in zip(self.columns, columns, strict=True)
+        ]
+        return np.stack(found, axis=1)
 
     @classmethod
     def learn(
@@ -316,6 +353,17 @@ def _number(value: Any, name: str) -> float:
             f"column {name!r} must hold numbers, as it did in training; got {value!r}. Convert the column, or name it "
             "in categorical_features."
         ) from None
+
+
+def as_given(columns: Sequence[Any]) -> NDArray[Any]:
+    """The table as it was given, (n, P): floats where all columns are numbers, else objects."""
+    lists = [column.to_numpy() if isinstance(column, nw.Series) else np.asarray(column) for column in columns]
+    if all(values.dtype.kind in "fiu" for values in lists):
+        return np.stack([values.astype(np.float64) for values in lists], axis=1)
+    table = np.empty((len(lists[0]), len(lists)), dtype=object)
+    for j, values in enumerate(lists):
+        table[:, j] = values.tolist() if values.dtype.kind in "fiubO" else [str(v) for v in values]
+    return table
 
 
 def labels(values: Any, name: str) -> list[str | None]:

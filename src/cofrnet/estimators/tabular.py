@@ -232,6 +232,12 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         balanced = compute_sample_weight(self.class_weight, self.classes_[y.astype(np.int64)])
         return balanced if weight is None else balanced * weight
 
+    def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
+        q = self._count_outputs()
+        names = tuple(str(name) for name in (self.classes_[1:] if q == 1 else self.classes_))
+        unit = f"log-odds of class {names[0]}" if q == 1 else "score of each class, before the softmax"
+        return np.ones(q), np.zeros(q), names, unit
+
     def _null_loss(self) -> float:
         return self._entropy
 
@@ -426,6 +432,11 @@ device, random_state, verbose
         )
         self.model_.eval()
         self._record(trained)
+
+    def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
+        q = self._count_outputs()
+        names = ("prediction",) if q == 1 else tuple(f"prediction {c}" for c in range(q))
+        return self.target_scale_, self.target_mean_, names, "unit of y"
 
     def _null_loss(self) -> float:
         return 1.0  # targets are scaled to variance 1

@@ -1,0 +1,214 @@
+"""The explanations of a fitted estimator, as its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from cofrnet.estimators.checks import position_of
+from cofrnet.estimators.encoding import NumericColumn, TableEncoder, as_given, numbers
+from cofrnet.explain import local, overall, series
+from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
+from cofrnet.explain.series import SeriesExplanation
+from cofrnet.explain.subject import ColumnProfile, Subject, TableProfile
+from cofrnet.nn import CoFrNet
+
+__all__ = ["Explaining"]
+
+PROFILE_ROWS = 100_000
+MOST_BASELINES = 100
+
+
+class Explaining:
+    """Explanations by the closed forms of `cofrnet.explain`, in the units of the table and of the score."""
+
+    model_: CoFrNet
+    encoder_: TableEncoder
+    profile_: TableProfile
+
+    def _score_scale(self) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...], str]:
+        """Scale and offset of the scores, (q,), the names of the outputs, and the unit."""
+        raise NotImplementedError
+
+    def _subject(self, profiles: Sequence[ColumnProfile] | None = None) -> Subject:
+        scale, offset, names, unit = self._score_scale()
+        known = self.profile_.columns if profiles is None else profiles
+        return Subject(self.model_, self.encoder_.columns, known, names, scale, offset, unit)
+
+    def _profile(self, columns: Sequence[Any], x: NDArray[Any]) -> TableProfile:
+        """Statistics of the training rows, given as columns and as inputs (n, p)."""
+        n = len(x)
+        some = np.unique(np.linspace(0, n - 1, min(n, PROFILE_ROWS)).round().astype(np.int64))
+        profiles = []
+        for column, values, own in zip(self.encoder_.columns, columns, self.encoder_.column_inputs, strict=True):
+            if isinstance(column, NumericColumn):
+                profiles.append(ColumnProfile.of_numbers(numbers(values, column.name)[some]))
+            else:
+                profiles.append(ColumnProfile.of_levels(x[some][:, list(own)]))
+        subject = self._subject(profiles)
+        spreads = x[some].std(0)
+        rows = torch.as_tensor(x[np.linspace(0, n - 1, min(n, overall.ROWS)).round().astype(np.int64)])
+        rows = rows.to(subject.dtype)
+        importance = overall.importances(subject, rows)
+        pairs = overall.interactions(subject, rows[: overall.HESSIAN_ROWS], importance, spreads)
+        return TableProfile(tuple(profiles), x[some].mean(0), spreads, importance, pairs)
+
+    def _inputs(self, X: Any) -> tuple[Tensor, list[Any]]:
+        """Inputs (n, p) in the precision of the model, and the columns."""
+        check_is_fitted(self)
+        columns = self._read(X, reset=False)  # type: ignore[attr-defined]
+        wide = self.model_.head.dtype == torch.float64
+        return torch.from_numpy(self.encoder_.encode(columns, np.float64 if wide else np.float32)), columns
+
+    def explain_local(
+        self, X: Any, method: Literal["integrated", "gradient"] = "integrated", baseline: Any = None
+    ) -> LocalExplanation:
+        """What every feature does to the score of every row.
+
+        "integrated": what it adds on the way from the `baseline` to the row, so that base value and contributions sum
+        to the score. "gradient": the slope of the score in the unit of the feature.
+
+        The score is the log-odds of the second class, or one score for each class (before the softmax), or the
+        prediction of a regressor. `baseline` is "mean" (the default) or "median" of the training rows, or rows like
+        those of X: contributions are then averaged over them, at most a hundred.
+        """
+        if method not in ("integrated", "gradient"):
+            raise ValueError(f"method must be 'integrated' or 'gradient'; got method={method!r}.")
+        x, columns = self._inputs(X)
+        subject, data = self._subject(), as_given(columns)
+        if method == "gradient":
+            return local.gradients(subject, x, data, self.encoder_.slopes(columns))
+        if baseline is None or isinstance(baseline, str):
+            kind = baseline or "mean"
+            return local.contributions(
+                subject, x, data, subject.baseline(kind)[None], f"the {kind} of the training rows"
+            )
+        rows = self._inputs(baseline)[0]
+        some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_BASELINES)).round().long()
+        description = "a given row" if len(some) == 1 else f"each of {len(some)} given rows (their mean)"
+        return local.contributions(subject, x, data, rows[some], description)
+
+    def explain_global(
+        self, X: Any = None, features: Sequence[Any] | None = None, points: int = 64
+    ) -> GlobalExplanation:
+        """What the features do overall: importances, curves, interactions.
+
+        Without X, of the training rows, by the statistics that the fit kept of them. `features` names the columns to
+        have curves of (the fifty most important by default), `points` is the size of their grids.
+        """
+        check_is_fitted(self)
+        x = None if X is None else self._inputs(X)[0]
+        chosen = None if features is None else [self._position(feature) for feature in features]
+        return overall.explain(self._subject(), self.profile_, x, getattr(self, "pairs_", []), chosen, points)
+
+    def curve(self, feature: Any, X: Any = None, points: int = 64) -> Curve:
+        """What one feature, by name or position, does to the score: at the mean row, or averaged over rows X."""
+        check_is_fitted(self)
+        return overall.curve(self._subject(), self._position(feature), self._backgrounds(X), points)
+
+    def surface(self, first: Any, second: Any, X: Any = None, points: int = 24) -> Surface:
+        """What two features do together, at the mean row or averaged over rows X."""
+        check_is_fitted(self)
+        return overall.surface(
+            self._subject(), self._position(first), self._position(second), self._backgrounds(X), points
+        )
+
+    def power_series(
+        self,
+        order: int = 2,
+        center: Any = None,
+        features: Sequence[Any] | None = None,
+        kind: Literal["total", "each"] = "total",
+        ladder: int | None = None,
+        rational: bool = False,
+    ) -> SeriesExplanation:
+        """The polynomial that agrees with the score near a centre: coefficients for features and their interactions.
+
+        `center` is "mean" (the default) or "median" of the training rows, or one row like those of X. `features` names
+        the columns to expand in; the others stay at the centre. `kind="total"` keeps terms of total degree up to
+        `order`, "each" those with every exponent up to it. `ladder` expands one ladder, by its place in the head.
+        `rational` computes in exact fractions, for small models.
+        """
+        check_is_fitted(self)
+        if not isinstance(order, Integral) or order < 0:
+            raise ValueError(f"order must be an integer of 0 or more; got order={order!r}.")
+        if ladder is not None and not 0 <= ladder < self.model_.spec.total_ladders:
+            raise ValueError(f"ladder must be from 0 to {self.model_.spec.total_ladders - 1}; got ladder={ladder}.")
+        subject = self._subject()
+        if center is None or isinstance(center, str):
+            inputs = subject.baseline(center or "mean")
+            profiles = self.profile_.columns
+            values = np.array([p.median if center == "median" else p.mean for p in profiles])
+        else:
+            rows, columns = self._inputs(center)
+            if len(rows) != 1:
+                raise ValueError(f"center must be 'mean', 'median' or one row; got {len(rows)} rows. Pass one of them.")
+            inputs = rows[0]
+            values = np.array(
+                [
+                    numbers(own, column.name)[0] if isinstance(column, NumericColumn) else np.nan
+                    for column, own in zip(self.encoder_.columns, columns, strict=True)
+                ]
+            )
+        numeric = [isinstance(column, NumericColumn) for column in self.encoder_.columns]
+        slopes = np.array(
+            [
+                column.slope(np.array([value]))[0] if isinstance(column, NumericColumn) else 1.0
+                for column, value in zip(self.encoder_.columns, values, strict=True)
+            ]
+        )
+        chosen = range(len(numeric)) if features is None else [self._position(feature) for feature in features]
+        chosen = [j for j in chosen if not (numeric[j] and np.isnan(values[j]))]  # a missing value does not vary
+        return series.power_series(
+            subject, inputs, values, slopes, self.profile_.input_spreads, chosen, int(order), kind, ladder, rational,
+            self._variables_of(chosen),
+        )  # fmt: skip
+
+    def _variables_of(self, chosen: Sequence[int]) -> Any:
+        def source(X: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+            x, columns = self._inputs(X)
+            parts = [
+                numbers(columns[j], column.name)[:, None]
+                if isinstance(column := self.encoder_.columns[j], NumericColumn)
+                else x[:, list(self.encoder_.column_inputs[j])].double().numpy()
+                for j in chosen
+            ]
+            return np.concatenate(parts, axis=1), self._subject().scores(x)
+
+        return source
+
+    def _backgrounds(self, X: Any) -> Tensor:
+        if X is None:
+            return self._subject().baseline("mean")[None]
+        rows = self._inputs(X)[0]
+        return rows[torch.linspace(0, len(rows) - 1, min(len(rows), 64)).round().long()]
+
+    def _position(self, feature: Any) -> int:
+        return position_of(feature, self._names(), "features")  # type: ignore[attr-defined]
+
+    def summary(self) -> str:
+        """A page of text: what the model is, how it was trained, and what matters to it."""
+        check_is_fitted(self)
+        spec, history = self.model_.spec, getattr(self, "history_", {})
+        ladders = [f"{spec.n_curves} curves"] if spec.n_curves else []
+        ladders += [f"{len(spec.subsets)} on pairs"] if spec.subsets else []
+        ladders += [f"{len(spec.full_depths)} full"] if spec.full_depths else []
+        ladders += [f"{spec.n_members} members"] if spec.n_members > 1 else []
+        lines = [
+            f"{type(self).__name__}, variant {spec.variant}, ladders of depth {spec.depth}: {', '.join(ladders)}",
+            f"{spec.n_parameters} parameters; {len(self.encoder_.columns)} columns as {spec.n_features} inputs",
+        ]
+        if "validation_loss" in history:
+            best = getattr(self, "best_epoch_", -1)
+            lines.append(
+                f"trained {len(history['loss'])} epochs, weights of epoch {best + 1}: "
+                f"validation loss {history['validation_loss'][best]:.4g}"
+            )
+        return "\n".join([*lines, "", str(self.explain_global(features=[]))])

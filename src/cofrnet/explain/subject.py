@@ -1,0 +1,140 @@
+"""What an explanation needs to know of a fitted model: the model, how columns become inputs, and what training saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cofrnet.nn import CoFrNet
+
+__all__ = ["ColumnProfile", "Subject", "TableProfile"]
+
+Floats = NDArray[np.floating[Any]]
+
+BINS = 40
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """Statistics of a column in training, none of them a row.
+
+    For numbers: mean and median, edges of bins (from 0.5 % to 99.5 %) and counts of rows in them. For categories:
+    counts for each level, no edges.
+    """
+
+    mean: float
+    median: float
+    edges: tuple[float, ...]
+    counts: tuple[float, ...]
+
+    @classmethod
+    def of_numbers(cls, x: Floats) -> ColumnProfile:
+        """Of a numeric column; NaN is missing."""
+        x = x[~np.isnan(x)]
+        if len(x) == 0:
+            return cls(0.0, 0.0, (0.0, 1.0), (0.0,))
+        low, high = np.quantile(x, [0.005, 0.995])
+        if low == high:
+            low, high = float(x.min()), float(x.max())
+        if low == high:
+            high = low + 1.0
+        counts, edges = np.histogram(x.clip(low, high), bins=BINS, range=(low, high))
+        with np.errstate(over="ignore"):
+            mean = float(x.mean())
+        median = float(np.median(x))
+        return cls(mean if np.isfinite(mean) else median, median, tuple(edges.tolist()), tuple(counts.tolist()))
+
+    @classmethod
+    def of_levels(cls, inputs: Floats) -> ColumnProfile:
+        """Of a categorical column, from its inputs (n, levels)."""
+        return cls(np.nan, np.nan, (), tuple(inputs.sum(0).tolist()))
+
+
+@dataclass(frozen=True)
+class TableProfile:
+    """What a fit remembers of its rows: statistics of the columns and inputs, and what the features did overall.
+
+    importances : (q, P); pairs : positions of two columns, with strengths (q,).
+    """
+
+    columns: tuple[ColumnProfile, ...]
+    input_means: Floats
+    input_spreads: Floats
+    importances: Floats
+    pairs: tuple[tuple[int, int, tuple[float, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A fitted model as explanations see it.
+
+    score = scale * model(inputs) + offset, in `unit`.
+    """
+
+    model: CoFrNet
+    columns: Sequence[Any]
+    profiles: Sequence[ColumnProfile]
+    output_names: tuple[str, ...]
+    scale: Floats
+    offset: Floats
+    unit: str
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def places(self) -> list[slice]:
+        """Where the inputs of each column are."""
+        ends = np.cumsum([0, *(len(column.inputs) for column in self.columns)])
+        return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the model."""
+        return self.model.head.dtype
+
+    def is_categorical(self, j: int) -> bool:
+        """Whether column j is one of levels."""
+        return not self.profiles[j].edges
+
+    def scores(self, x: Tensor) -> Floats:
+        """Shapes: x (n, p); returns (n, q), in the unit of the score."""
+        with torch.no_grad():
+            return self.model(x).double().numpy() * self.scale + self.offset
+
+    def by_column(self, of_inputs: Floats) -> Floats:
+        """Sums over the inputs of each column. Shapes: (..., p) to (..., P)."""
+        starts = [place.start for place in self.places]
+        return np.add.reduceat(of_inputs, starts, axis=-1)
+
+    def baseline(self, kind: str) -> Tensor:
+        """Inputs of the "mean" row (levels by their shares) or of the "median" row (the most frequent level), (p,)."""
+        if kind not in ("mean", "median"):
+            raise ValueError(f"baseline must be 'mean', 'median' or rows like those of X; got baseline={kind!r}.")
+        parts = []
+        for j, (column, profile) in enumerate(zip(self.columns, self.profiles, strict=True)):
+            if not self.is_categorical(j):
+                parts.append(column.at([profile.mean if kind == "mean" else profile.median], np.float64)[0])
+                continue
+            counts = np.asarray(profile.counts)
+            shares = counts / max(1.0, counts.sum()) if kind == "mean" else np.eye(len(counts))[counts.argmax()]
+            parts.append(shares)
+        return torch.as_tensor(np.concatenate(parts), dtype=self.dtype)
+
+    def grid(self, j: int, points: int) -> tuple[NDArray[Any], Tensor]:
+        """Values to look at column j at, (G,), and their inputs, (G, k)."""
+        column, profile = self.columns[j], self.profiles[j]
+        if self.is_categorical(j):
+            levels = np.asarray(column.levels, dtype=object)
+            return levels, torch.eye(len(levels), dtype=self.dtype)
+        values = column.points(points, profile.edges[0], profile.edges[-1])
+        return values, torch.as_tensor(column.at(values, np.float64).copy(), dtype=self.dtype)

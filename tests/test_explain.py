@@ -1,0 +1,255 @@
+"""Explanations of fitted estimators: against autograd through the whole estimator, and what must hold among them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet.explain.data import LocalExplanation
+
+FAST = {"max_epochs": 8, "n_ladders": 4, "ladders_per_feature": 2, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def messy():
+    """Numbers with heavy tails and gaps, levels, and a target in units of its own."""
+    rng = np.random.default_rng(0)
+    n = 600
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n).astype(float),
+            "income": np.exp(rng.normal(10, 1, n)),
+            "city": rng.choice(["Bern", "Oslo", "Rome"], n),
+            "member": rng.random(n) > 0.5,
+        }
+    )
+    frame.loc[rng.random(n) < 0.1, "age"] = np.nan
+    y = 100 * np.sin(frame["age"].fillna(30) / 10) + 5 * np.log(frame["income"]) + 40 * (frame["city"] == "Rome")
+    return frame, y.to_numpy() + rng.normal(size=n)
+
+
+@pytest.fixture(scope="module", params=["regression", "two classes", "three classes", "members", "D", "pairs", "clamp"])
+def fitted(request, messy):
+    X, y = messy
+    settings = {
+        "D": {"variant": "D"},
+        "pairs": {"variant": "D", "interactions": [("age", "income"), ("city", "member")]},
+        "clamp": {"variant": "DL", "pole": "clamp"},
+        "members": {"n_members": 3},
+    }.get(request.param, {})
+    if request.param == "two classes":
+        return CoFrNetClassifier(**FAST).fit(X, np.where(y > np.median(y), "yes", "no")), X
+    if request.param == "three classes":
+        return CoFrNetClassifier(**FAST).fit(X, pd.qcut(y, 3, labels=False)), X
+    return CoFrNetRegressor(**FAST, **settings).fit(X, y), X
+
+
+def scores_of(model, X):
+    return model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X)
+
+
+def interpolated(column, value):
+    """The scaling of a column in torch operations, for autograd."""
+    knots, values = (torch.tensor(v, dtype=torch.float64) for v in (column.knots, column.values))
+    i = int(torch.searchsorted(knots, value.detach(), right=True).clamp(1, len(knots) - 1))
+    if value.detach() < knots[0] or value.detach() > knots[-1]:
+        return values[0 if value < knots[0] else -1] + 0 * value
+    return values[i - 1] + (value - knots[i - 1]) * (values[i] - values[i - 1]) / (knots[i] - knots[i - 1])
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_gradients_are_those_of_autograd_through_the_estimator(fitted, wide):
+    model, X = fitted
+    X = X.iloc[:12]
+    net = model.model_
+    try:
+        net.to(torch.float64 if wide else torch.float32)
+        found = model.explain_local(X, method="gradient")
+        x = torch.from_numpy(model.encoder_.encode(model._read(X, reset=False), np.float64))
+        net.double()
+        for i in range(len(X)):
+            for j, column in enumerate(model.encoder_.columns):
+                own = model.encoder_.column_inputs[j][0]
+                if not hasattr(column, "knots") or pd.isna(X.iloc[i, j]):
+                    assert np.isnan(found.values[i, :, j]).all()
+                    continue
+                value = torch.tensor(float(X.iloc[i, j]), dtype=torch.float64, requires_grad=True)
+                row = x[i].clone()
+                row = torch.cat([row[:own], interpolated(column, value)[None], row[own + 1 :]])
+                for c, score in enumerate(net(row[None])[0]):
+                    (exact,) = torch.autograd.grad(score, value, retain_graph=True)
+                    exact = float(exact) * found_scale(model)[c]
+                    error = {"rel": 1e-10, "abs": 1e-12} if wide else {"rel": 2e-4, "abs": 1e-5 * found_scale(model)[c]}
+                    assert found.values[i, c, j] == pytest.approx(exact, **error)
+    finally:
+        net.float()
+
+
+def found_scale(model):
+    return getattr(model, "target_scale_", np.ones(model.model_.spec.n_outputs))
+
+
+@pytest.mark.parametrize("baseline", ["mean", "median", "row", "sample"])
+def test_contributions_sum_to_the_score(fitted, baseline):
+    model, X = fitted
+    rows = {"row": X.iloc[[3]], "sample": X.iloc[10:15]}.get(baseline, baseline)
+    found = model.explain_local(X.iloc[:50], baseline=rows)
+    scores = scores_of(model, X.iloc[:50]).reshape(50, -1)
+    np.testing.assert_allclose(found.scores, scores, rtol=1e-5, atol=1e-5 * np.abs(scores).max())
+    allowed = 1e-4 * np.ptp(np.concatenate([found.scores, found.base_values[None]]))
+    assert np.abs(found.values.sum(2) + found.base_values - found.scores).max() <= allowed
+    np.testing.assert_allclose(
+        found.gap, found.scores - found.base_values - found.values.sum(2), atol=1e-5 * np.abs(scores).max()
+    )
+    if not isinstance(rows, str):
+        expected = scores_of(model, rows).reshape(len(rows), -1).mean(0)
+        np.testing.assert_allclose(found.base_values, expected, rtol=1e-4, atol=1e-5)
+    if baseline == "row":
+        assert np.abs(model.explain_local(rows, baseline=rows).values).max() < 1e-5 * np.abs(scores).max()
+
+
+def test_a_sample_of_baselines_is_the_mean_over_them(messy):
+    X, y = messy
+    model = CoFrNetRegressor(**FAST).fit(X, y)
+    together = model.explain_local(X[:5], baseline=X[20:23]).values
+    alone = [model.explain_local(X[:5], baseline=X[i : i + 1]).values for i in range(20, 23)]
+    np.testing.assert_allclose(together, np.mean(alone, axis=0), rtol=1e-3, atol=2e-3)
+
+
+def test_curves_of_an_additive_model_are_its_contributions(messy):
+    X, y = messy
+    model = CoFrNetRegressor(**FAST, variant="D").fit(X, y)
+    for name in X.columns:
+        curve = model.curve(name)
+        rows = pd.concat([X.iloc[[0]]] * len(curve.grid), ignore_index=True)
+        rows[name] = [v == "True" for v in curve.grid] if name == "member" else curve.grid
+        j = X.columns.get_loc(name)
+        scale = np.abs(curve.values).max() + 1
+        np.testing.assert_allclose(model.explain_local(rows).values[:, 0, j], curve.values[0], atol=1e-5 * scale)
+        np.testing.assert_allclose(curve.own, curve.values, atol=1e-4 * scale)
+    gaps = X.iloc[:1].assign(age=np.nan)
+    missing = model.explain_local(gaps).values[0, 0, 0]
+    assert missing == pytest.approx(model.curve("age").missing[0], abs=1e-3)
+    assert np.isnan(model.curve("income").missing).all()
+    together = model.surface("age", "city")
+    assert np.abs(together.values).max() < 1e-3 * np.abs(together.joint).max()
+
+
+def test_curves_have_bands_density_and_margin(messy):
+    X, y = messy
+    several = CoFrNetRegressor(**FAST, n_members=3).fit(X, y)
+    curve = several.curve("income", X)
+    assert ((curve.high - curve.low) > 0).any()
+    assert (curve.low <= curve.values).all()
+    assert curve.counts.sum() == len(X)
+    assert len(curve.edges) == len(curve.counts) + 1
+    assert (curve.margin > 0).all()
+    assert several.curve("city").grid.tolist() == ["Bern", "Oslo", "Rome"]
+    one = CoFrNetRegressor(**FAST).fit(X, y).curve("income")
+    np.testing.assert_array_equal(one.low, one.high)
+
+
+def test_importances_find_what_matters():
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(rng.normal(size=(1500, 5)), columns=list("abcde"))
+    y = 3 * X["a"] + X["b"] * X["c"] * 2 + 0.01 * rng.normal(size=1500)
+    model = CoFrNetRegressor(max_epochs=25, random_state=0).fit(X, y)
+    for found in (model.explain_global(), model.explain_global(X)):
+        names = [found.feature_names[j] for j in found.order]
+        assert names[0] == "a"
+        assert set(names[:3]) == {"a", "b", "c"}
+        assert found.interactions[0].features == ("b", "c")
+        assert found.interactions[0].strength[0] > 4 * found.interactions[1].strength[0]
+        assert "mean absolute contribution" in found.definition
+        assert "a" in str(found)
+    together = model.surface("b", "c", points=9)
+    expected = 2 * np.outer(together.first, together.second)
+    assert np.corrcoef(together.values[0].ravel(), expected.ravel())[0, 1] > 0.93
+
+
+def test_explanations_are_frozen_data(fitted):
+    model, X = fitted
+    found = model.explain_local(X.iloc[:4])
+    with pytest.raises(AttributeError):
+        found.values = 0
+    with pytest.raises(ValueError, match="read-only"):
+        found.values[0] = 0
+    assert found == model.explain_local(X.iloc[:4])
+    assert found != model.explain_local(X.iloc[1:5])
+    assert found[1:3] == model.explain_local(X.iloc[:4])[1:3]
+    overall = model.explain_global(features=["age"])
+    assert overall == model.explain_global(features=["age"])
+    for explanation in (found, overall, overall.curves[0], *overall.surfaces, model.explain_local(X[:3], "gradient")):
+        plain = json.loads(explanation.to_json())
+        assert plain == explanation.to_dict()
+        assert len(explanation.to_frame()) == len(explanation.to_frame("polars")) > 0
+        assert isinstance(explanation.to_frame("polars"), pl.DataFrame)
+        assert len(str(explanation)) > 20
+    assert set(X.columns) <= set(found.to_frame().columns)
+    with pytest.raises(ValueError, match="backend must be"):
+        found.to_frame("spark")
+
+
+def test_shap_draws_our_explanations(fitted):
+    matplotlib = pytest.importorskip("matplotlib")
+    shap = pytest.importorskip("shap")
+    matplotlib.use("Agg")
+    model, X = fitted
+    theirs = model.explain_local(X.iloc[:20]).to_shap()
+    one = theirs if theirs.values.ndim == 2 else theirs[..., 0]
+    shap.plots.bar(one, show=False)
+    shap.plots.waterfall(one[0], show=False)
+    matplotlib.pyplot.close("all")
+    total = one.values.sum(1) + one.base_values
+    scores = scores_of(model, X.iloc[:20]).reshape(20, -1)[:, 0]
+    np.testing.assert_allclose(total, scores, atol=2e-4 * np.ptp(scores))
+
+
+def test_summary_says_what_the_model_is(fitted):
+    model, X = fitted
+    text = model.summary()
+    assert type(model).__name__ in text
+    assert "parameters" in text
+    assert all(name in text for name in X.columns)
+
+
+def test_wide_tables_are_explained_without_their_square():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 400))
+    model = CoFrNetRegressor(max_epochs=2, random_state=0).fit(X, X[:, 7])
+    found = model.explain_global()
+    assert len(found.curves) == 50
+    assert found.importances.shape == (1, 400)
+    assert len(model.explain_local(X[:3]).values[0, 0]) == 400
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, X: m.explain_local(X, method="shap"), "method must be 'integrated' or 'gradient'"),
+        (lambda m, X: m.explain_local(X, baseline="zero"), "baseline must be 'mean', 'median' or rows"),
+        (lambda m, X: m.explain_local(X[["age", "income"]]), "feature names"),
+        (lambda m, X: m.curve("nothing"), "nothing"),
+        (lambda m, X: m.explain_global(features=["nothing"]), "nothing"),
+    ],
+)
+def test_impossible_explanations_are_refused(messy, call, message):
+    X, y = messy
+    model = CoFrNetRegressor(**{**FAST, "max_epochs": 1}).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        call(model, X)
+
+
+def test_models_in_pickles_explain(messy):
+    import pickle
+
+    X, y = messy
+    model = CoFrNetRegressor(**{**FAST, "max_epochs": 2}).fit(X, y)
+    assert pickle.loads(pickle.dumps(model)).explain_local(X[:3]) == model.explain_local(X[:3])
+    assert isinstance(model.explain_local(X[:3]), LocalExplanation)
+    plain = CoFrNetClassifier(**{**FAST, "max_epochs": 2}).fit(X[["income"]].to_numpy(), y > 0)
+    assert plain.explain_local(X[["income"]].to_numpy()[:3]).feature_names == ("x0",)
