@@ -153,11 +153,21 @@ class CategoricalColumn:
         """Names of the inputs this column becomes."""
         return [f"{self.name}={level}" for level in self.levels]
 
+    @property
+    def place_of_other(self) -> int:
+        """The level that levels not seen in training count as; -1 for none."""
+        return self.levels.index(OTHER) if OTHER in self.levels else -1
+
+    @property
+    def place_of_missing(self) -> int:
+        """The level that missing values count as; -1 for none."""
+        return self.levels.index(MISSING) if MISSING in self.levels else self.place_of_other
+
     def encode(self, column: Any, out: NDArray[Any]) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
-        other = code.get(OTHER, -1)
-        code[None] = code.get(MISSING, other)
+        other = self.place_of_other
+        code[None] = self.place_of_missing
         codes = np.asarray(_of_each(column, lambda value: code.get(_label(value, self.name), other)), dtype=np.int64)
         out[...] = 0
         known = codes >= 0

@@ -18,6 +18,9 @@ from cofrnet.explain import local, overall, series
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
 from cofrnet.explain.series import SeriesExplanation
 from cofrnet.explain.subject import ColumnProfile, Subject, TableProfile
+from cofrnet.export import code, formulas
+from cofrnet.export.formulas import Form
+from cofrnet.export.plan import Plan, plan_of
 from cofrnet.nn import CoFrNet
 
 __all__ = ["Explaining"]
@@ -192,6 +195,27 @@ class Explaining:
 
     def _position(self, feature: Any) -> int:
         return position_of(feature, self._names(), "features")  # type: ignore[attr-defined]
+
+    def to_sympy(self, form: Form = "nested", exact: bool = False) -> Any:
+        """The score as a SymPy expression (a list for several): "nested", or for small models one fraction P/Q,
+        "rational", "expanded" or "factored". See `cofrnet.export.formulas.to_sympy`.
+        """
+        return formulas.to_sympy(self._plan(), form, exact)
+
+    def to_latex(self, form: Form = "nested", digits: int = 3) -> str:
+        """The score as LaTeX, ladder by ladder as nested fractions, or as one fraction."""
+        return formulas.to_latex(self._plan(), form, digits)
+
+    def to_code(self, language: Literal["python", "c", "javascript", "sql"], name: str = "score") -> str:
+        """A program without dependencies that scores rows as `decision_function` (or `predict`) does.
+
+        See `cofrnet.export.code.to_code` for how each is called.
+        """
+        return code.to_code(self._plan(), language, name)
+
+    def _plan(self) -> Plan:
+        check_is_fitted(self)
+        return plan_of(self._subject())
 
     def summary(self) -> str:
         """A page of text: what the model is, how it was trained, and what matters to it."""

@@ -1,0 +1,1 @@
+"""A fitted model as something else: formulas and standalone code."""

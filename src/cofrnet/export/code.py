@@ -1,0 +1,497 @@
+"""Standalone programs that score rows as the estimator does: Python, C, JavaScript and SQL, without dependencies.
+
+Three of the languages share one small interpreter of the plan, written out in each; the numbers are data beside it.
+SQL has no loops: there every rung of every ladder is an expression, one materialised table expression for each depth.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
+
+__all__ = ["LANGUAGES", "to_code"]
+
+
+def to_code(plan: Plan, language: str, name: str = "score") -> str:
+    """A program text. `name` is that of its function, or for SQL of the table to read.
+
+    python : ``score(row)`` takes a dict by column and returns a list of scores.
+    javascript : ``score(row)`` takes an object by column; exported for Node where there is ``module``.
+    c : ``void score(const double *numbers, const char *const *texts, double *scores)``, both indexed by column: the
+    number of a numeric column (NAN where missing), the text of a categorical one (NULL where missing).
+    sql : a query that adds the columns ``score_<output>`` to those of the table; missing values are NULL.
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"language must be one of {sorted(LANGUAGES)}; got language={language!r}.")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"name must be an identifier; got name={name!r}. Use letters, digits and underscores.")
+    return LANGUAGES[language](plan, name)
+
+
+def _head(plan: Plan, comment: str) -> str:
+    outputs = ", ".join(plan.output_names).replace("\n", " ").replace("*/", "* /")
+    lines = ["Written by cofrnet: the scores of a fitted model.", f"Outputs: {outputs}. Scale: {plan.unit}."]
+    return "\n".join(f"{comment} {line}" for line in lines)
+
+
+def _number(value: float) -> str:
+    text = f"{value:.9g}"
+    return text if any(c in text for c in ".en") else text + ".0"
+
+
+def _json(plan: Plan) -> str:
+    """The plan as one JSON object, numbers to nine digits."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: short(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [short(v) for v in value]
+        return float(f"{value:.9g}") if isinstance(value, float) else value
+
+    whole = asdict(plan)
+    whole["members"] = short(whole["members"])
+    whole["columns"] = [{k: v for k, v in column.items() if v != ()} for column in whole["columns"]]
+    return json.dumps(whole, separators=(",", ":"), allow_nan=False)
+
+
+# ---------------------------------------------------------------------------------------------- Python
+
+
+_PYTHON = '''{head}
+import json
+import math
+
+MODEL = json.loads({model!r})
+
+
+def _label(value):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _inputs(row):
+    found = []
+    for column in MODEL["columns"]:
+        value = row.get(column["name"])
+        if "knots" not in column:
+            label, levels = _label(value), column["levels"]
+            if label is None:
+                place = column["missing"]
+            else:
+                place = levels.index(label) if label in levels else column["other"]
+            found += [1.0 if i == place else 0.0 for i in range(len(levels))]
+            continue
+        missing = value is None or (isinstance(value, float) and math.isnan(value))
+        found.append(0.0 if missing else _scaled(float(value), column))
+        if column["has_missing"]:
+            found.append(1.0 if missing else 0.0)
+    return found
+
+
+def _scaled(x, column):
+    knots, values = column["knots"], column["values"]
+    if column["bounded"]:
+        x = min(max(x, knots[0]), knots[-1])
+    low, high = 0, len(knots) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if knots[middle] <= x else (low, middle)
+    share = (x - knots[low]) / (knots[high] - knots[low])
+    return values[low] + share * (values[high] - values[low])
+
+
+def _reciprocal(t):
+    epsilon = MODEL["epsilon"]
+    if MODEL["pole"] == "smooth":
+        return t / (t * t + epsilon * epsilon)
+    if abs(t) < epsilon:
+        return -1.0 / epsilon if t < 0 else 1.0 / epsilon
+    return 1.0 / t
+
+
+def {name}(row):
+    """Scores of a row, given as a dict of its columns."""
+    inputs = _inputs(row)
+    totals = [0.0] * len(MODEL["scale"])
+    for member in MODEL["members"]:
+        v = list(inputs)
+        for ladder in member["ladders"]:
+            x = [v[i] for i in ladder["reads"]]
+            t = None
+            for bias, weights in reversed(ladder["rungs"]):
+                a = bias + sum(w * xi for w, xi in zip(weights, x))
+                t = a if t is None else a + _reciprocal(t)
+            v.append(t)
+        values = v[len(inputs):]
+        for c in range(len(totals)):
+            totals[c] += member["intercept"][c]
+            totals[c] += sum(w * xi for w, xi in zip(member["linear"][c], inputs))
+            totals[c] += sum(h * f for h, f in zip(member["head"][c], values))
+    count = len(MODEL["members"])
+    return [o + s * t / count for o, s, t in zip(MODEL["offset"], MODEL["scale"], totals)]
+'''
+
+
+def _python(plan: Plan, name: str) -> str:
+    return _PYTHON.format(head=_head(plan, "#"), model=_json(plan), name=name)
+
+
+# ---------------------------------------------------------------------------------------------- JavaScript
+
+
+_JAVASCRIPT = """%(head)s
+const MODEL = %(model)s;
+
+function %(name)s(row) {
+  const absent = (value) => value === null || value === undefined || Number.isNaN(value);
+  const label = (value) => (value === true ? "True" : value === false ? "False" : String(value));
+  const inputs = [];
+  for (const column of MODEL.columns) {
+    const value = row[column.name];
+    if (column.knots === undefined) {
+      let place = column.missing;
+      if (!absent(value)) {
+        place = column.levels.indexOf(label(value));
+        if (place < 0) place = column.other;
+      }
+      column.levels.forEach((_, i) => inputs.push(i === place ? 1 : 0));
+      continue;
+    }
+    let z = 0;
+    if (!absent(value)) {
+      const { knots, values } = column;
+      const last = knots.length - 1;
+      let x = Number(value);
+      if (column.bounded) x = Math.min(Math.max(x, knots[0]), knots[last]);
+      let low = 0;
+      let high = last;
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (knots[middle] <= x) low = middle;
+        else high = middle;
+      }
+      z = values[low] + ((x - knots[low]) / (knots[high] - knots[low])) * (values[high] - values[low]);
+    }
+    inputs.push(z);
+    if (column.has_missing) inputs.push(absent(value) ? 1 : 0);
+  }
+  const e = MODEL.epsilon;
+  const reciprocal = (t) => {
+    if (MODEL.pole === "smooth") return t / (t * t + e * e);
+    if (Math.abs(t) < e) return t < 0 ? -1 / e : 1 / e;
+    return 1 / t;
+  };
+  const totals = MODEL.scale.map(() => 0);
+  for (const member of MODEL.members) {
+    const v = inputs.slice();
+    for (const ladder of member.ladders) {
+      let t = null;
+      for (let k = ladder.rungs.length - 1; k >= 0; k -= 1) {
+        const [bias, weights] = ladder.rungs[k];
+        const a = weights.reduce((sum, w, i) => sum + w * v[ladder.reads[i]], bias);
+        t = t === null ? a : a + reciprocal(t);
+      }
+      v.push(t);
+    }
+    totals.forEach((_, c) => {
+      totals[c] += member.intercept[c];
+      member.linear[c].forEach((w, i) => { totals[c] += w * inputs[i]; });
+      member.head[c].forEach((h, l) => { totals[c] += h * v[inputs.length + l]; });
+    });
+  }
+  return totals.map((t, c) => MODEL.offset[c] + (MODEL.scale[c] * t) / MODEL.members.length);
+}
+
+if (typeof module !== "undefined") module.exports = { %(name)s };
+"""
+
+
+def _javascript(plan: Plan, name: str) -> str:
+    return _JAVASCRIPT % {"head": _head(plan, "//"), "model": _json(plan), "name": name}
+
+
+# ---------------------------------------------------------------------------------------------- C
+
+
+_C = """/*
+{head}
+*/
+#include <math.h>
+#include <string.h>
+
+#define COLUMNS {columns}
+#define INPUTS {inputs}
+#define LADDERS {ladders}
+#define MEMBERS {members}
+#define OUTPUTS {outputs}
+
+/* of each column: first knot, knots (0 for levels), bounded, has_missing, first level, levels, missing, other */
+static const int column_of[][8] = {{{column_table}}};
+static const double knot[] = {{{knots}}};
+static const double knot_value[] = {{{knot_values}}};
+static const char *const level[] = {{{levels}}};
+/* of each ladder: first of what it reads, how many, rungs, first number of its rungs (bias, then weights) */
+static const int ladder_of[][4] = {{{ladder_table}}};
+static const int reads[] = {{{reads}}};
+static const double rung[] = {{{rungs}}};
+static const double linear[] = {{{linear}}};
+static const double intercept[] = {{{intercept}}};
+static const double head[] = {{{heads}}};
+static const double scale[] = {{{scale}}};
+static const double offset[] = {{{offset}}};
+
+static double reciprocal(double t)
+{{
+    const double e = {epsilon};
+    {reciprocal}
+}}
+
+static double scaled(double x, const int *c)
+{{
+    const double *k = knot + c[0], *v = knot_value + c[0];
+    int low = 0, high = c[1] - 1;
+    if (c[2]) x = x < k[0] ? k[0] : x > k[high] ? k[high] : x;
+    while (high - low > 1) {{
+        const int middle = (low + high) / 2;
+        if (k[middle] <= x) low = middle; else high = middle;
+    }}
+    return v[low] + (x - k[low]) / (k[high] - k[low]) * (v[high] - v[low]);
+}}
+
+void {name}(const double *numbers, const char *const *texts, double *scores)
+{{
+    double v[INPUTS + LADDERS];
+    int n = 0;
+    for (int j = 0; j < COLUMNS; j++) {{
+        const int *c = column_of[j];
+        if (c[1] > 0) {{
+            const int missing = isnan(numbers[j]);
+            v[n++] = missing ? 0.0 : scaled(numbers[j], c);
+            if (c[3]) v[n++] = missing;
+            continue;
+        }}
+        int place = c[6];
+        if (texts[j] != NULL) {{
+            place = c[7];
+            for (int i = 0; i < c[5]; i++) if (strcmp(texts[j], level[c[4] + i]) == 0) place = i;
+        }}
+        for (int i = 0; i < c[5]; i++) v[n++] = i == place;
+    }}
+    for (int q = 0; q < OUTPUTS; q++) scores[q] = 0.0;
+    for (int m = 0; m < MEMBERS; m++) {{
+        for (int l = 0; l < LADDERS; l++) {{
+            const int *a = ladder_of[m * LADDERS + l];
+            double t = 0.0;
+            for (int k = a[2] - 1; k >= 0; k--) {{
+                const double *w = rung + a[3] + k * (a[1] + 1);
+                double sum = w[0];
+                for (int i = 0; i < a[1]; i++) sum += w[1 + i] * v[reads[a[0] + i]];
+                t = k == a[2] - 1 ? sum : sum + reciprocal(t);
+            }}
+            v[INPUTS + l] = t;
+        }}
+        for (int q = 0; q < OUTPUTS; q++) {{
+            double sum = intercept[m * OUTPUTS + q];
+            for (int i = 0; i < INPUTS; i++) sum += linear[(m * OUTPUTS + q) * INPUTS + i] * v[i];
+            for (int l = 0; l < LADDERS; l++) sum += head[(m * OUTPUTS + q) * LADDERS + l] * v[INPUTS + l];
+            scores[q] += sum / MEMBERS;
+        }}
+    }}
+    for (int q = 0; q < OUTPUTS; q++) scores[q] = offset[q] + scale[q] * scores[q];
+}}
+"""
+
+
+def _c_list(values: Sequence[Any], text: Callable[[Any], str]) -> str:
+    """Values of an initialiser; one harmless value where there is none."""
+    return ",".join(map(text, values)) or text(0)
+
+
+def _c_text(value: Any) -> str:
+    escaped = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in str(value).encode())
+    return f'"{escaped}"'
+
+
+def _c(plan: Plan, name: str) -> str:
+    column_table = []
+    knots: list[float] = []
+    values: list[float] = []
+    levels: list[str] = []
+    for column in plan.columns:
+        own = (len(knots), len(column.knots), int(column.bounded), int(column.has_missing), len(levels))
+        column_table.append((*own, len(column.levels), column.missing, column.other))
+        knots += column.knots
+        values += column.values
+        levels += column.levels
+    ladder_table = []
+    reads: list[int] = []
+    rungs: list[float] = []
+    for member in plan.members:
+        for ladder in member.ladders:
+            ladder_table.append((len(reads), len(ladder.reads), len(ladder.rungs), len(rungs)))
+            reads += ladder.reads
+            for bias, weights in ladder.rungs:
+                rungs += [bias, *weights]
+    flat = {
+        key: [v for member in plan.members for row in getattr(member, key) for v in row] for key in ("linear", "head")
+    }
+    smooth = "return t / (t * t + e * e);"
+    clamp = "return fabs(t) < e ? (t < 0 ? -1 / e : 1 / e) : 1 / t;"
+
+    def table(row: Any) -> str:
+        return "{" + ",".join(map(str, row if row else [0])) + "}"
+
+    return _C.format(
+        head=_head(plan, " *"),
+        columns=len(plan.columns),
+        inputs=len(plan.input_names),
+        ladders=len(plan.members[0].ladders),
+        members=len(plan.members),
+        outputs=len(plan.scale),
+        column_table=_c_list(column_table, table),
+        knots=_c_list(knots, repr),
+        knot_values=_c_list(values, repr),
+        levels=_c_list(levels, _c_text),
+        ladder_table=_c_list(ladder_table, table),
+        reads=_c_list(reads, str),
+        rungs=_c_list(rungs, _number),
+        linear=_c_list(flat["linear"], _number),
+        intercept=_c_list([v for member in plan.members for v in member.intercept], _number),
+        heads=_c_list(flat["head"], _number),
+        scale=_c_list(plan.scale, repr),
+        offset=_c_list(plan.offset, repr),
+        epsilon=repr(plan.epsilon),
+        reciprocal=smooth if plan.pole == "smooth" else clamp,
+        name=name,
+    )
+
+
+# ---------------------------------------------------------------------------------------------- SQL
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _sum(parts: Sequence[str]) -> str:
+    """A balanced sum: databases bound how deep an expression may be."""
+    if len(parts) <= 8:
+        return "(" + " + ".join(parts) + ")" if len(parts) > 1 else (parts[0] if parts else "0.0")
+    middle = len(parts) // 2
+    return f"({_sum(parts[:middle])} + {_sum(parts[middle:])})"
+
+
+def _affine(bias: float, weights: Sequence[float], names: Sequence[str]) -> str:
+    terms = [f"{_number(w)} * {x}" for w, x in zip(weights, names, strict=True) if w != 0]
+    return _sum([_number(bias), *terms])
+
+
+def _sql_number(column: ColumnPlan) -> str:
+    x, knots, values = f"CAST({_quoted(column.name)} AS DOUBLE PRECISION)", column.knots, column.values
+    cases = [f"WHEN {_quoted(column.name)} IS NULL THEN 0.0"]
+    if column.bounded:
+        cases += [f"WHEN {x} <= {knots[0]!r} THEN {values[0]!r}", f"WHEN {x} >= {knots[-1]!r} THEN {values[-1]!r}"]
+    for i in range(len(knots) - 1):
+        slope = (values[i + 1] - values[i]) / (knots[i + 1] - knots[i])
+        line = f"{values[i]!r} + ({x} - {knots[i]!r}) * {slope!r}"
+        cases.append(f"WHEN {x} < {knots[i + 1]!r} THEN {line}" if i + 2 < len(knots) else f"ELSE {line}")
+    return "CASE " + " ".join(cases) + " END"
+
+
+def _sql_level(column: ColumnPlan, place: int) -> str:
+    """1.0 where the column has this level."""
+    text = f"CAST({_quoted(column.name)} AS VARCHAR)"
+    known = {"True": ("True", "true", "1"), "False": ("False", "false", "0")}
+    own = ", ".join(map(_literal, known.get(column.levels[place], (column.levels[place],))))
+    tests = [f"{text} IN ({own})"]
+    if place == column.missing:
+        tests.append(f"{_quoted(column.name)} IS NULL")
+    if place == column.other:
+        every = ", ".join(_literal(v) for level in column.levels for v in known.get(level, (level,)))
+        tests.append(f"{text} NOT IN ({every})")
+    return f"CASE WHEN {' OR '.join(tests)} THEN 1.0 ELSE 0.0 END"
+
+
+def _sql(plan: Plan, name: str) -> str:
+    inputs: list[str] = []
+    for column in plan.columns:
+        if column.numeric:
+            inputs.append(_sql_number(column))
+            if column.has_missing:
+                inputs.append(f"CASE WHEN {_quoted(column.name)} IS NULL THEN 1.0 ELSE 0.0 END")
+        else:
+            inputs += [_sql_level(column, place) for place in range(len(column.levels))]
+    xs = [f"x{i}" for i in range(len(inputs))]
+    named = ", ".join(f"{expression} AS {x}" for expression, x in zip(inputs, xs, strict=True))
+    steps = [f"s0 AS MATERIALIZED (SELECT *, {named} FROM {name})"]
+    carried = [_quoted(column.name) for column in plan.columns]
+    outputs: list[list[str]] = [[] for _ in plan.scale]
+    everything = list(xs)  # columns that later steps may need
+    for m, member in enumerate(plan.members):
+        finished: list[str] = []
+        for group in _groups(member.ladders, len(xs)):
+            names = [f"m{m}l{i}" for i, _ in group]
+            deepest = max(len(ladder.rungs) for _, ladder in group)
+            started: set[str] = set()
+            for k in range(deepest - 1, -1, -1):
+                current, new = [], []
+                for (_, ladder), t in zip(group, names, strict=True):
+                    if k >= len(ladder.rungs):
+                        continue
+                    read = [xs[i] if i < len(xs) else f"m{m}l{i - len(xs)}" for i in ladder.reads]
+                    a = _affine(ladder.rungs[k][0], ladder.rungs[k][1], read)
+                    current.append(f"{a} + {_sql_reciprocal(t, plan)} AS {t}" if t in started else f"{a} AS {t}")
+                    new.append(t)
+                kept = [x for x in (*everything, *finished, *(t for t in names if t in started)) if x not in new]
+                steps.append(
+                    f"s{len(steps)} AS MATERIALIZED (SELECT {', '.join([*carried, *kept, *current])} "
+                    f"FROM s{len(steps) - 1})"
+                )
+                started |= set(new)
+            finished += names
+        everything += finished
+        for c, parts in enumerate(outputs):
+            own = [f"m{m}l{i}" for i in range(len(member.ladders))]
+            parts.append(_affine(member.intercept[c], [*member.linear[c], *member.head[c]], [*xs, *own]))
+    scores = [
+        f"{offset!r} + {scale / len(plan.members)!r} * {_sum(parts)} AS {_quoted('score_' + output)}"
+        for offset, scale, parts, output in zip(plan.offset, plan.scale, outputs, plan.output_names, strict=True)
+    ]
+    body = ",\n".join(steps)
+    return f"{_head(plan, '--')}\nWITH {body}\nSELECT {', '.join([*carried, *scores])} FROM s{len(steps) - 1};\n"
+
+
+def _groups(ladders: Sequence[LadderPlan], inputs: int) -> list[list[tuple[int, LadderPlan]]]:
+    """Ladders that read inputs alone, then those that read other ladders."""
+    groups: list[list[tuple[int, LadderPlan]]] = [[], []]
+    for i, ladder in enumerate(ladders):
+        groups[any(j >= inputs for j in ladder.reads)].append((i, ladder))
+    return [group for group in groups if group]
+
+
+def _sql_reciprocal(t: str, plan: Plan) -> str:
+    e = plan.epsilon
+    if plan.pole == "smooth":
+        return f"{t} / ({t} * {t} + {e * e!r})"
+    return f"CASE WHEN ABS({t}) < {e!r} THEN CASE WHEN {t} < 0 THEN {-1 / e!r} ELSE {1 / e!r} END ELSE 1.0 / {t} END"
+
+
+LANGUAGES: dict[str, Callable[[Plan, str], str]] = {
+    "python": _python,
+    "c": _c,
+    "javascript": _javascript,
+    "sql": _sql,
+}

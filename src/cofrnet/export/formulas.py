@@ -1,0 +1,168 @@
+"""The scores of a fitted model as SymPy expressions and as LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
+
+__all__ = ["Form", "to_latex", "to_sympy"]
+
+Form = Literal["nested", "rational", "expanded", "factored"]
+
+
+def to_sympy(plan: Plan, form: Form = "nested", exact: bool = False) -> Any:
+    """Expressions of the scores, one or a list of them.
+
+    Symbols are the columns where their scaling is a straight line (scaling "standard" or "minmax"), which is folded in;
+    else ``z(column)``, the scaled column; and ``column=level``, 1 or 0. A clamped ladder is written without its clamp:
+    the two are equal wherever no rung is clamped.
+
+    "nested" is the model as it is; "rational" one fraction P/Q; "expanded" the same with both multiplied out;
+    "factored" with both in factors. Those three are for small models: their degree is the number of ladders times their
+    depth. With `exact`, numbers are the exact fractions that the floats are.
+    """
+    import sympy
+
+    if form not in ("nested", "rational", "expanded", "factored"):
+        raise ValueError(f"form must be 'nested', 'rational', 'expanded' or 'factored'; got form={form!r}.")
+
+    def number(value: float) -> Any:
+        return sympy.Rational(value) if exact else sympy.Float(value)
+
+    def reciprocal(t: Any) -> Any:
+        return t / (t**2 + number(plan.epsilon) ** 2) if plan.pole == "smooth" else 1 / t
+
+    inputs = [expression for column in plan.columns for expression in _symbols(column, number)]
+    totals = [sympy.Integer(0)] * len(plan.scale)
+    for member in plan.members:
+        v = list(inputs)
+        for ladder in member.ladders:
+            t = None
+            for bias, weights in reversed(ladder.rungs):
+                products = [number(w) * v[i] for w, i in zip(weights, ladder.reads, strict=True) if w != 0]
+                a = sympy.Add(number(bias), *products)
+                t = a if t is None else a + reciprocal(t)
+            v.append(t)
+        for c in range(len(totals)):
+            parts = [number(w) * x for w, x in zip(member.linear[c], inputs, strict=True) if w != 0]
+            parts += [number(h) * f for h, f in zip(member.head[c], v[len(inputs) :], strict=True) if h != 0]
+            totals[c] += sympy.Add(number(member.intercept[c]), *parts) / len(plan.members)
+    scores = [
+        number(offset) + number(scale) * total
+        for offset, scale, total in zip(plan.offset, plan.scale, totals, strict=True)
+    ]
+    if form != "nested":
+        scores = [_one_fraction(score, form) for score in scores]
+    return scores[0] if len(scores) == 1 else scores
+
+
+def _one_fraction(score: Any, form: str) -> Any:
+    import sympy
+
+    above, below = sympy.fraction(sympy.together(score))
+    if form == "rational":
+        return above / below
+    change = sympy.expand if form == "expanded" else sympy.factor
+    return change(above) / change(below)
+
+
+def _symbols(column: ColumnPlan, number: Any) -> list[Any]:
+    """The inputs of a column as expressions."""
+    import sympy
+
+    if not column.numeric:
+        return [sympy.Symbol(f"{column.name}={level}", real=True) for level in column.levels]
+    if column.bounded:
+        found = [sympy.Symbol(f"z({column.name})", real=True)]
+    else:
+        (x0, x1), (z0, z1) = column.knots, column.values
+        slope = (number(z1) - number(z0)) / (number(x1) - number(x0))
+        found = [number(z0) + slope * (sympy.Symbol(column.name, real=True) - number(x0))]
+    if column.has_missing:
+        found.append(sympy.Symbol(f"{column.name}=missing", real=True))
+    return found
+
+
+def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
+    r"""LaTeX of the scores, ladder by ladder as nested fractions, or as one fraction of `to_sympy`'s forms.
+
+    Nested: an ``aligned`` block with one line for each score, and one for each ladder,
+
+        a_0 + \cfrac{1}{a_1 + \cfrac{1}{a_2 + ...}}
+
+    where ``1`` over a smooth ladder's tail stands for its reciprocal, t / (t^2 + eps^2); a last line says so.
+    """
+    if form != "nested":
+        import sympy
+
+        scores = to_sympy(plan, form)
+        scores = scores if isinstance(scores, list) else [scores]
+        return "\n".join(sympy.latex(sympy.N(score, digits)) for score in scores)
+    names = [_latex_name(name) for name in plan.input_names]
+    for column, place in zip(plan.columns, _starts(plan), strict=True):
+        if column.numeric:
+            names[place] = f"z_{{{names[place]}}}"
+    lines = []
+    for m, member in enumerate(plan.members):
+        mark = f"^{{({m + 1})}}" if len(plan.members) > 1 else ""
+        v = [*names, *(f"f{mark}_{{{i + 1}}}" for i in range(len(member.ladders)))]
+        for c, output in enumerate(plan.output_names):
+            left = rf"s{mark}_{{{_latex_name(output)}}}"
+            right = _latex_sum(member.intercept[c], [*member.linear[c], *member.head[c]], v, digits)
+            lines.append(f"{left} &= {right}")
+        for i, ladder in enumerate(member.ladders):
+            lines.append(f"{v[len(names) + i]} &= {_latex_ladder(ladder, v, digits)}")
+    mean = rf"\frac{{1}}{{{len(plan.members)}}}\sum_m s^{{(m)}}" if len(plan.members) > 1 else "s"
+    for c, output in enumerate(plan.output_names):
+        if plan.scale[c] != 1 or plan.offset[c] != 0 or len(plan.members) > 1:
+            name = _latex_name(output)
+            scaled = f"{plan.offset[c]:.{digits}g} + {plan.scale[c]:.{digits}g}\\," if plan.scale[c] != 1 else ""
+            lines.append(rf"\mathrm{{score}}_{{{name}}} &= {scaled}{mean}_{{{name}}}")
+    if plan.pole == "smooth":
+        square = f"{plan.epsilon**2:.{digits}g}"
+        lines.append(rf"&\text{{with }} \tfrac{{1}}{{t}} \text{{ standing for }} \tfrac{{t}}{{t^2 + {square}}}")
+    return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+
+
+def _starts(plan: Plan) -> list[int]:
+    found, start = [], 0
+    for column in plan.columns:
+        found.append(start)
+        start += column.width
+    return found
+
+
+def _latex_name(name: str) -> str:
+    special = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "_": r"\_", "^": r"\^{}", "&": r"\&", "%": r"\%",
+               "$": r"\$", "#": r"\#", "~": r"\~{}"}  # fmt: skip
+    return r"\mathrm{" + "".join(special.get(c, c) for c in name).replace(" ", r"\ ") + "}"
+
+
+def _latex_sum(bias: float, weights: Sequence[float], names: Sequence[str], digits: int) -> str:
+    parts = [f"{bias:.{digits}g}"] if bias != 0 else []
+    for weight, name in zip(weights, names, strict=True):
+        if float(f"{weight:.{digits}g}") != 0:
+            sign = "-" if weight < 0 else ("+" if parts else "")
+            parts.append(f"{sign} {_latex_number(abs(weight), digits)}\\,{name}".strip())
+    return " ".join(parts) or "0"
+
+
+def _latex_number(value: float, digits: int) -> str:
+    text = f"{value:.{digits}g}"
+    if "e" in text:
+        mantissa, power = text.split("e")
+        return rf"{mantissa} \cdot 10^{{{int(power)}}}"
+    return text
+
+
+def _latex_ladder(ladder: LadderPlan, names: Sequence[str], digits: int) -> str:
+    read = [names[i] for i in ladder.reads]
+    text = ""
+    for k in range(len(ladder.rungs) - 1, -1, -1):
+        bias, weights = ladder.rungs[k]
+        rung = _latex_sum(bias, weights, read, digits)
+        empty = rung == "0" and text
+        text = rf"\cfrac{{1}}{{{text}}}" if empty else (rf"{rung} + \cfrac{{1}}{{{text}}}" if text else rung)
+    return text

@@ -1,0 +1,150 @@
+"""A fitted model written down as plain numbers: what every formula and every program is made from.
+
+inputs   z of each numeric column (linear between knots) and whether it is missing, 0 or 1 for each level
+ladders  each reads some of v = [inputs, values of the ladders before it], and is its rungs: bias and weights
+scores   offset + scale * mean over members of (intercept + linear·inputs + head·values)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from cofrnet.explain.subject import Subject
+
+__all__ = ["ColumnPlan", "LadderPlan", "MemberPlan", "Plan", "plan_of"]
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """A column: knots and values of a numeric one, or levels; where levels are missing and other, -1 for nowhere."""
+
+    name: str
+    knots: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    bounded: bool = True
+    has_missing: bool = False
+    levels: tuple[str, ...] = ()
+    missing: int = -1
+    other: int = -1
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it holds numbers."""
+        return len(self.knots) > 0
+
+    @property
+    def width(self) -> int:
+        """Inputs that it becomes."""
+        return 1 + self.has_missing if self.numeric else len(self.levels)
+
+
+@dataclass(frozen=True)
+class LadderPlan:
+    """What a ladder reads, by position in v, and its rungs from the first to the last: (bias, weights)."""
+
+    reads: tuple[int, ...]
+    rungs: tuple[tuple[float, tuple[float, ...]], ...]
+
+
+@dataclass(frozen=True)
+class MemberPlan:
+    """Linear path (q, p) and intercept (q,), ladders in the order of the head (q, L)."""
+
+    linear: tuple[tuple[float, ...], ...]
+    intercept: tuple[float, ...]
+    ladders: tuple[LadderPlan, ...]
+    head: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole estimator, up to its scores."""
+
+    columns: tuple[ColumnPlan, ...]
+    members: tuple[MemberPlan, ...]
+    pole: str
+    epsilon: float
+    scale: tuple[float, ...]
+    offset: tuple[float, ...]
+    output_names: tuple[str, ...]
+    unit: str
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs: a numeric column's own, and column=level."""
+        names: list[str] = []
+        for column in self.columns:
+            if column.numeric:
+                names += [column.name, f"{column.name}=missing"][: column.width]
+            else:
+                names += [f"{column.name}={level}" for level in column.levels]
+        return tuple(names)
+
+
+def plan_of(subject: Subject) -> Plan:
+    """The plan of a fitted model."""
+    model = subject.model
+    epsilon = model.spec.epsilon
+    for bank in (model.curves, model.subsets, model.full):
+        if bank is not None and bank.log_epsilon is not None:
+            raise ValueError("a model with learned epsilons cannot be written as a formula; fit it with epsilon given.")
+    return Plan(
+        columns=tuple(_column(column) for column in subject.columns),
+        members=tuple(_member(model.member(i)) for i in range(model.spec.n_members)),
+        pole=model.spec.pole,
+        epsilon=float(epsilon or 0),
+        scale=tuple(subject.scale.tolist()),
+        offset=tuple(subject.offset.tolist()),
+        output_names=subject.output_names,
+        unit=subject.unit,
+    )
+
+
+def _column(column: Any) -> ColumnPlan:
+    if hasattr(column, "knots"):
+        return ColumnPlan(
+            column.name, column.knots, column.values, bounded=column.bounded, has_missing=column.has_missing
+        )
+    missing, other = column.place_of_missing, column.place_of_other
+    return ColumnPlan(column.name, levels=column.levels, missing=missing, other=other)
+
+
+def _numbers(t: Tensor) -> Any:
+    return t.detach().double().numpy()
+
+
+def _tuples(array: Any) -> Any:
+    return tuple(map(_tuples, array)) if np.ndim(array) else float(array)
+
+
+def _member(model: Any) -> MemberPlan:
+    spec = model.spec
+    ladders: list[LadderPlan] = []
+    for name in ("curves", "subsets", "full"):
+        bank = getattr(model, name)
+        if bank is None:
+            continue
+        weight, bias = (_numbers(part) for part in bank.rungs())  # (d+1, L, *fan), (d+1, L)
+        for ladder in range(bank.n_ladders):
+            if name == "curves":
+                reads: tuple[int, ...] = (spec.curved_features[ladder // spec.ladders_per_feature],)
+            else:
+                reads = bank.subsets[ladder] if name == "subsets" else _read_by_full(spec)
+            rungs = tuple(
+                (float(bias[k, ladder]), tuple(np.atleast_1d(weight[k, ladder])[: len(reads)].tolist()))
+                for k in range(bank.depths[ladder] + 1)
+            )
+            ladders.append(LadderPlan(tuple(reads), rungs))
+    q, p = spec.n_outputs, spec.n_features
+    linear = np.zeros((q, p)) if model.linear is None else _numbers(model.linear)
+    intercept = np.zeros(q) if model.intercept is None else _numbers(model.intercept)
+    return MemberPlan(_tuples(linear), _tuples(intercept), tuple(ladders), _tuples(_numbers(model.head)))
+
+
+def _read_by_full(spec: Any) -> tuple[int, ...]:
+    """The inputs, and in "S" the curves, which come first among the ladders."""
+    return tuple(range(spec.full_width))
