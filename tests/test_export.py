@@ -152,7 +152,7 @@ def test_sympy_is_the_score(fitted, rows):
     model, _ = fitted
     expressions = model.to_sympy()
     expressions = expressions if isinstance(expressions, list) else [expressions]
-    plan = model._plan()
+    plan = model.plan()
     x = model.encoder_.encode(model._read(rows, reset=False), np.float64)[:5]
     columns = {name: x[:, i] for i, name in enumerate(plan.input_names)}
     for i in range(5):

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "explain": {"errors", "core", "nn"},
     "export": {"errors", "core", "nn", "explain"},
     "estimators": {"errors", "core", "nn", "training", "explain", "export", "files"},
+    "plot": {"explain", "export"},
     "files": {"errors"},
     "datasets": {"errors"},
     "cli": {"errors", "core", "nn", "training", "estimators", "files", "datasets"},

@@ -200,20 +200,21 @@ class Explaining:
         """The score as a SymPy expression (a list for several): "nested", or for small models one fraction P/Q,
         "rational", "expanded" or "factored". See `cofrnet.export.formulas.to_sympy`.
         """
-        return formulas.to_sympy(self._plan(), form, exact)
+        return formulas.to_sympy(self.plan(), form, exact)
 
     def to_latex(self, form: Form = "nested", digits: int = 3) -> str:
         """The score as LaTeX, ladder by ladder as nested fractions, or as one fraction."""
-        return formulas.to_latex(self._plan(), form, digits)
+        return formulas.to_latex(self.plan(), form, digits)
 
     def to_code(self, language: Literal["python", "c", "javascript", "sql"], name: str = "score") -> str:
         """A program without dependencies that scores rows as `decision_function` (or `predict`) does.
 
         See `cofrnet.export.code.to_code` for how each is called.
         """
-        return code.to_code(self._plan(), language, name)
+        return code.to_code(self.plan(), language, name)
 
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """The whole estimator as plain numbers: columns, ladders with their rungs, head."""
         check_is_fitted(self)
         return plan_of(self._subject())
 

@@ -84,6 +84,11 @@ class Plan:
                 names += [f"{column.name}={level}" for level in column.levels]
         return tuple(names)
 
+    @property
+    def read_names(self) -> tuple[str, ...]:
+        """Names of all that ladders can read: the inputs, and the ladders f1, f2, ... by their place in the head."""
+        return (*self.input_names, *(f"f{i + 1}" for i in range(len(self.members[0].ladders))))
+
 
 def plan_of(subject: Subject) -> Plan:
     """The plan of a fitted model."""

@@ -1,0 +1,400 @@
+"""Pictures of explanations: each function takes an explanation and returns matplotlib Axes. Nothing is computed here.
+
+Every function takes `ax` to draw into (a new figure by default) and `path` to save to, the format by its suffix.
+Colours are those of Okabe and Ito, which most colour-blind people tell apart, and blue to red for signed values.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cofrnet.export.plan import Plan
+
+__all__ = ["curve", "curves", "image", "importances", "ladder", "series", "surface", "waterfall", "words"]
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+PALETTE = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+SIGNED = "RdBu_r"
+STRIP = 0.1  # height of the strip of densities
+
+
+def _new(ax: Axes | None, width: float, height: float, **options: Any) -> Axes:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    made: Axes = plt.figure(figsize=(width, height), layout="constrained").add_subplot(**options)
+    return made
+
+
+def _saved(ax: Axes, path: str | Path | None) -> None:
+    if path is not None:
+        figure = ax.get_figure()
+        assert figure is not None
+        figure.savefig(path, dpi=150)  # type: ignore[union-attr]
+
+
+def _plain(ax: Axes) -> None:
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def _wrapped(text: str, width: int = 46) -> str:
+    return "\n".join(textwrap.wrap(text, width))
+
+
+def _chosen(outputs: Sequence[str], output: str | int | None) -> list[int]:
+    if output is None:
+        return list(range(len(outputs)))
+    if isinstance(output, int):
+        return [output]
+    if output not in outputs:
+        raise ValueError(f"output must be one of {list(outputs)}; got output={output!r}.")
+    return [list(outputs).index(output)]
+
+
+def curve(
+    explanation: Curve, output: str | int | None = None, ax: Axes | None = None, path: str | Path | None = None
+) -> Axes:
+    """A curve with its band, the density of the training rows below it, and the effect of a missing value."""
+    ax = _new(ax, 5, 3.6)
+    chosen = _chosen(explanation.output_names, output)
+    if explanation.categorical:
+        _level_bars(explanation, chosen, ax)
+    else:
+        _number_line(explanation, chosen, ax)
+        _with_room(ax, *_reach([explanation], chosen))
+    ax.axhline(0, color=GREY, linewidth=0.8, zorder=0)
+    ax.set_xlabel(explanation.feature)
+    ax.set_ylabel(_wrapped(f"change of the score, {explanation.unit}", 34))
+    if len(chosen) > 1:
+        ax.legend(frameon=False, fontsize="small")
+    _plain(ax)
+    _saved(ax, path)
+    return ax
+
+
+def _reach(explanations: Sequence[Curve], chosen: Sequence[int]) -> tuple[float, float]:
+    """The lowest and the highest value drawn, 0 among them."""
+    values = [part[chosen].ravel() for e in explanations for part in (e.low, e.high, e.missing)]
+    everything = np.concatenate([[0.0], *values])
+    return float(np.nanmin(everything)), float(np.nanmax(everything))
+
+
+def _number_line(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
+    for place, c in enumerate(chosen):
+        color = PALETTE[place % len(PALETTE)]
+        ax.plot(explanation.grid, explanation.values[c], color=color, label=explanation.output_names[c])
+        if (explanation.high[c] > explanation.low[c]).any():
+            ax.fill_between(explanation.grid, explanation.low[c], explanation.high[c], color=color, alpha=0.2, lw=0)
+    left, right = float(explanation.grid[0]), float(explanation.grid[-1])
+    if not np.isnan(explanation.missing).any():
+        beyond = right + 0.08 * (right - left)
+        for place, c in enumerate(chosen):
+            ax.plot(beyond, explanation.missing[c], "D", color=PALETTE[place % len(PALETTE)], clip_on=False)
+        ticks = [t for t in ax.get_xticks() if left <= t <= right - 0.1 * (right - left)]
+        ax.set_xticks([*ticks, beyond], [*(f"{t:g}" for t in ticks), "missing"])
+    _density_strip(ax, np.asarray(explanation.edges), np.asarray(explanation.counts))
+
+
+def _density_strip(ax: Axes, edges: NDArray[Any], counts: NDArray[Any]) -> None:
+    """Where the training rows lie, as bars along the lower edge."""
+    if len(edges) < 2 or counts.max() <= 0:
+        return
+    heights = STRIP * counts / counts.max()
+    strip = ax.get_xaxis_transform()  # heights in shares of the picture
+    ax.bar(edges[:-1], heights, np.diff(edges), align="edge", color=GREY, alpha=0.6, linewidth=0, transform=strip)
+
+
+def _with_room(ax: Axes, low: float, high: float) -> None:
+    """Set the limits so that the strip of densities lies below the values."""
+    room = max(high - low, 1e-12)
+    ax.set_ylim(low - (STRIP + 0.06) * room, high + 0.05 * room)
+
+
+def _level_bars(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
+    names = [str(level) for level in explanation.grid]
+    places = np.arange(len(names))
+    width = 0.8 / len(chosen)
+    for place, c in enumerate(chosen):
+        offset = places + (place - (len(chosen) - 1) / 2) * width
+        error = np.abs(
+            np.stack([explanation.values[c] - explanation.low[c], explanation.high[c] - explanation.values[c]])
+        )
+        ax.bar(
+            offset,
+            explanation.values[c],
+            width,
+            yerr=error if error.any() else None,
+            color=PALETTE[place % len(PALETTE)],
+            ecolor="#404040",
+            label=explanation.output_names[c],
+        )
+    total = max(1.0, float(np.sum(explanation.counts)))
+    shares = [f"{_wrapped(n, 14)}\n{100 * k / total:.0f}%" for n, k in zip(names, explanation.counts, strict=True)]
+    crowded = len(names) > 5
+    ax.set_xticks(
+        places, shares if not crowded else names, rotation=60 if crowded else 0, ha="right" if crowded else "center"
+    )
+    ax.tick_params(axis="x", labelsize="small")
+
+
+def curves(
+    explanation: GlobalExplanation, most: int = 9, output: str | int | None = None, path: str | Path | None = None
+) -> NDArray[Any]:
+    """The curves of the most important features, in one figure on a common scale; returns an array of Axes."""
+    import matplotlib.pyplot as plt
+
+    rank = {explanation.feature_names[j]: i for i, j in enumerate(explanation.order)}
+    shown = sorted(explanation.curves, key=lambda c: rank[c.feature])[:most]
+    if not shown:
+        raise ValueError("the explanation has no curves; make it without features=[].")
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    figure, axes = plt.subplots(down, across, figsize=(4 * across, 3.1 * down), layout="constrained", squeeze=False)
+    reach = _reach(shown, _chosen(explanation.output_names, output))
+    for ax, one in zip(axes.flat, shown, strict=False):
+        curve(one, output, ax)
+        _with_room(ax, *reach)
+        ax.set_ylabel("")
+        if ax.get_legend() is not None and ax is not axes.flat[0]:
+            ax.get_legend().remove()
+    for ax in axes.flat[len(shown) :]:
+        ax.set_visible(False)
+    figure.supylabel(f"change of the score, {shown[0].unit}", fontsize="medium")
+    _saved(axes.flat[0], path)
+    return np.asarray(axes)
+
+
+def importances(
+    explanation: GlobalExplanation, most: int = 15, ax: Axes | None = None, path: str | Path | None = None
+) -> Axes:
+    """Bars of the importances, the largest on top; stacked by class where there are several."""
+    order = explanation.order[:most][::-1]
+    ax = _new(ax, 6, 0.9 + 0.28 * len(order))
+    left = np.zeros(len(order))
+    share = 1 / len(explanation.output_names)
+    for place, (name, own) in enumerate(zip(explanation.output_names, explanation.importances, strict=True)):
+        ax.barh(range(len(order)), own[order] * share, left=left, color=PALETTE[place % len(PALETTE)], label=name)
+        left += own[order] * share
+    ax.set_yticks(range(len(order)), [explanation.feature_names[j] for j in order])
+    ax.set_xlabel(_wrapped(f"{explanation.definition}; {explanation.unit}", 70), fontsize="small")
+    if len(explanation.output_names) > 1:
+        ax.legend(frameon=False, fontsize="small", title="class")
+    _plain(ax)
+    _saved(ax, path)
+    return ax
+
+
+def waterfall(
+    explanation: LocalExplanation,
+    row: int = 0,
+    output: str | int = 0,
+    most: int = 10,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+) -> Axes:
+    """From the base value to the score of one row: what each feature adds, the largest on top."""
+    if explanation.method != "integrated":
+        raise ValueError("a waterfall needs contributions; got slopes. Explain with method='integrated'.")
+    c = _chosen(explanation.output_names, output)[0]
+    own = explanation.values[row, c]
+    order = np.argsort(-np.abs(own), kind="stable")
+    shown, rest = order[:most], order[most:]
+    steps = [(f"{explanation.feature_names[j]} = {_value(explanation.data[row, j])}", float(own[j])) for j in shown]
+    if len(rest):
+        steps.append((f"{len(rest)} other features", float(own[rest].sum())))
+    ax = _new(ax, 6.4, 1.2 + 0.34 * len(steps))
+    base = float(explanation.base_values[c])
+    at = base
+    for place, (_, change) in enumerate(reversed(steps)):
+        color = RED if change > 0 else BLUE
+        ax.barh(place, change, left=at, color=color, height=0.7)
+        ax.plot([at + change] * 2, [place - 0.35, place + 1.35], color=GREY, linewidth=0.8)
+        at += change
+    low, high = ax.get_xlim()
+    ax.set_xlim(low - 0.06 * (high - low), high + 0.14 * (high - low))
+    at = base
+    for place, (_, change) in enumerate(reversed(steps)):
+        ax.text(max(at, at + change), place, f" {change:+.3g}", va="center", fontsize="small")
+        at += change
+    ax.axvline(base, color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_yticks(range(len(steps)), [name for name, _ in reversed(steps)])
+    score = float(explanation.scores[row, c])
+    ax.set_xlabel(f"{explanation.unit}\n{base:.3g} at the baseline, {score:.3g} for the row")
+    _plain(ax)
+    _saved(ax, path)
+    return ax
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def surface(
+    explanation: Surface,
+    output: str | int = 0,
+    joint: bool = False,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+) -> Axes:
+    """A heat map of what two features do together: beyond their curves or, `joint`, all in all."""
+    ax = _new(ax, 5.4, 4)
+    c = _chosen(explanation.output_names, output)[0]
+    values = (explanation.joint if joint else explanation.values)[c]
+    reach = max(float(np.abs(values).max()), 1e-12)
+    places, labels = [], []
+    for grid in (explanation.first, explanation.second):
+        named = grid.dtype.kind not in "fiu"
+        places.append(np.arange(len(grid), dtype=float) if named else grid.astype(float))
+        labels.append([str(level) for level in grid] if named else None)
+    mesh = ax.pcolormesh(*places, values.T, cmap=SIGNED, vmin=-reach, vmax=reach, shading="nearest", rasterized=True)
+    for place, label, axis in zip(places, labels, (ax.xaxis, ax.yaxis), strict=True):
+        if label is not None:
+            axis.set_ticks(place, label)
+    ax.set_xlabel(explanation.features[0])
+    ax.set_ylabel(explanation.features[1])
+    figure = ax.get_figure()
+    assert figure is not None
+    what = "together" if joint else "together, beyond their curves"
+    figure.colorbar(mesh, ax=ax, label=_wrapped(f"{what}; {explanation.unit}", 40))
+    _saved(ax, path)
+    return ax
+
+
+def series(
+    x: Any,
+    y: Any,
+    panels: Mapping[str, Any],
+    names: tuple[str, str] = ("x1", "x2"),
+    path: str | Path | None = None,
+) -> NDArray[Any]:
+    """Surfaces over one grid side by side: a function, the model, its power series. Returns an array of 3-D Axes.
+
+    x, y : (G,) each; panels : {title: values (G, G) at [x, y]}.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(3.9 * len(panels), 3.8), subplot_kw={"projection": "3d"}, squeeze=False
+    )
+    figure.subplots_adjust(left=0.02, right=0.95, bottom=0.04, top=0.9, wspace=0.12)
+    across, along = np.meshgrid(x, y, indexing="ij")
+    values = [np.asarray(v, dtype=float) for v in panels.values()]
+    low, high = min(v.min() for v in values), max(v.max() for v in values)
+    for ax, title, z in zip(axes.flat, panels, values, strict=True):
+        ax.plot_surface(across, along, z, cmap="viridis", vmin=low, vmax=high, linewidth=0, antialiased=True)
+        ax.set_title(_wrapped(title, 40), fontsize="medium")
+        ax.set_xlabel(names[0])
+        ax.set_ylabel(names[1])
+        ax.set_zlim(low, high)
+    _saved(axes.flat[0], path)
+    return np.asarray(axes)
+
+
+def ladder(
+    plan: Plan,
+    ladder: int = 0,
+    member: int = 0,
+    most: int = 6,
+    digits: int = 2,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+) -> Axes:
+    """A ladder as the paper draws it, from the last rung up: what each rung reads, with the learnt weights.
+
+    `plan` is that of an estimator, `ladder` a place in its head; the `most` largest weights of each rung are shown.
+
+    Paper: Figure 1.
+    """
+    ladders = plan.members[member].ladders
+    if not 0 <= ladder < len(ladders):
+        raise ValueError(f"ladder must be from 0 to {len(ladders) - 1}; got ladder={ladder}.")
+    rungs, names = ladders[ladder].rungs, [plan.read_names[i] for i in ladders[ladder].reads]
+    ax = _new(ax, 6.4, 0.9 + 0.95 * len(rungs))
+    for k, (bias, weights) in enumerate(rungs):
+        level = len(rungs) - 1 - k
+        text = _rung(bias, weights, names, most, digits)
+        ax.text(0.62, level, text, ha="left", va="center", fontsize="small")
+        tail = f"$t_{{{k}}} = a_{{{k}}}" + (f" + r(t_{{{k + 1}}})$" if k + 1 < len(rungs) else "$")
+        box = {"boxstyle": "round", "facecolor": "white", "edgecolor": BLUE}
+        ax.text(0.3, level, tail, ha="center", va="center", bbox=box)
+        ax.annotate("", (0.46, level), (0.6, level), arrowprops={"arrowstyle": "->", "color": GREY})
+        if k + 1 < len(rungs):
+            ax.annotate("", (0.3, level - 0.22), (0.3, level - 0.78), arrowprops={"arrowstyle": "->", "color": ORANGE})
+            ax.text(0.27, level - 0.5, "1/t", ha="right", va="center", color=ORANGE, fontsize="small")
+    ax.annotate("", (0.3, len(rungs) - 0.45), (0.3, len(rungs) - 0.78), arrowprops={"arrowstyle": "->", "color": BLUE})
+    ax.text(0.3, len(rungs) - 0.4, "$f = t_0$", ha="center", va="bottom", color=BLUE)
+    ax.set_xlim(0.1, 1.6)
+    ax.set_ylim(-0.5, len(rungs) - 0.05)
+    ax.axis("off")
+    _saved(ax, path)
+    return ax
+
+
+def _rung(bias: float, weights: Sequence[float], names: Sequence[str], most: int, digits: int) -> str:
+    order = sorted((i for i, w in enumerate(weights) if w != 0), key=lambda i: -abs(weights[i]))
+    parts = [f"{bias:.{digits}g}"] if bias != 0 else []
+    for i in sorted(order[:most]):
+        sign = "-" if weights[i] < 0 else "+" if parts else ""
+        parts.append(f"{sign} {abs(weights[i]):.{digits}g} {names[i]}".strip())
+    if len(order) > most:
+        parts.append(f"+ {len(order) - most} more")
+    return textwrap.fill(" ".join(parts) or "0", 60)
+
+
+def image(
+    picture: Any, attribution: Any, ax: Axes | None = None, path: str | Path | None = None, alpha: float = 0.6
+) -> Axes:
+    """An image with its attributions laid over it: blue where they are high, red where low.
+
+    picture : (h, w) or (h, w, 3), in [0, 1] or 0..255; attribution : (h, w), signed.
+
+    Paper: Figure 4d.
+    """
+    ax = _new(ax, 4, 4)
+    pixels = np.asarray(picture, dtype=float)
+    pixels = pixels / 255 if pixels.max() > 1 else pixels
+    grey = pixels if pixels.ndim == 2 else pixels @ np.array([0.299, 0.587, 0.114])
+    values = np.asarray(attribution, dtype=float)
+    if values.shape != grey.shape:
+        raise ValueError(f"attribution must have the image's shape {grey.shape}; got {values.shape}.")
+    reach = max(float(np.quantile(np.abs(values), 0.99)), 1e-12)
+    ax.imshow(grey, cmap="gray", vmin=0, vmax=1)
+    strength = alpha * np.clip(np.abs(values) / reach, 0, 1)
+    ax.imshow(values, cmap="RdBu", vmin=-reach, vmax=reach, alpha=strength)
+    ax.axis("off")
+    _saved(ax, path)
+    return ax
+
+
+def words(
+    weights: Mapping[str, float], ax: Axes | None = None, path: str | Path | None = None, random_state: int = 0
+) -> Axes:
+    """A cloud of words, their size by what they do: red adds to the score, blue takes from it."""
+    from wordcloud import WordCloud
+
+    if not weights:
+        raise ValueError("weights must name at least one word; got none.")
+
+    def color(word: str, **_: Any) -> str:
+        return RED if weights[word] > 0 else BLUE
+
+    cloud = WordCloud(width=900, height=450, background_color="white", color_func=color, random_state=random_state)
+    cloud.generate_from_frequencies({word: abs(weight) for word, weight in weights.items()})
+    ax = _new(ax, 6, 3)
+    ax.imshow(cloud.to_array(), interpolation="bilinear")
+    ax.axis("off")
+    _saved(ax, path)
+    return ax

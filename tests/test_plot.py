@@ -1,0 +1,146 @@
+"""Pictures: they are drawn, saved by their suffix, and look as the ones kept in tests/images do.
+
+After a change that is meant, make those anew: ``COFRNET_NEW_IMAGES=1 python -m pytest tests/test_plot.py``, and look.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.testing.compare import compare_images  # noqa: E402
+
+from cofrnet import plot  # noqa: E402
+from cofrnet.explain.data import Curve, GlobalExplanation, Interaction, LocalExplanation, Surface  # noqa: E402
+from cofrnet.export.plan import ColumnPlan as Column  # noqa: E402
+from cofrnet.export.plan import LadderPlan, MemberPlan, Plan  # noqa: E402
+
+IMAGES = Path(__file__).parent / "images"
+UNIT = "log-odds of class yes"
+
+
+@pytest.fixture(autouse=True)
+def plain_style():
+    with plt.rc_context({"figure.dpi": 80, "savefig.dpi": 80, "font.family": "DejaVu Sans"}):
+        yield
+    plt.close("all")
+
+
+def line(outputs=("yes",), missing=True):
+    grid = np.linspace(0, 10, 30)
+    values = np.stack([np.sin(grid / (2 + c)) for c in range(len(outputs))])
+    gap = np.array([0.5 - c for c in range(len(outputs))]) if missing else np.full(len(outputs), np.nan)
+    edges = np.linspace(0, 10, 21)
+    counts = np.exp(-((edges[1:] - 4) ** 2) / 6) * 100
+    return Curve("age", False, grid, values, values, values - 0.2, values + 0.2, gap, edges, counts,
+                 np.ones(30), tuple(outputs), UNIT)  # fmt: skip
+
+
+def bars():
+    values = np.array([[0.5, -0.3, 0.1]])
+    return Curve("city", True, np.array(["Bern", "Oslo", "Rome"], dtype=object), values, values, values - 0.1,
+                 values + 0.1, np.array([np.nan]), np.array([]), np.array([50.0, 30.0, 20.0]), np.ones(3),
+                 ("yes",), UNIT)  # fmt: skip
+
+
+def overall(outputs=("yes",)):
+    importances = np.array([[0.9, 0.4]] * len(outputs)) * np.arange(1, len(outputs) + 1)[:, None]
+    curves = (line(outputs), bars()) if len(outputs) == 1 else (line(outputs),)
+    return GlobalExplanation(importances, curves, (), (Interaction(("age", "city"), np.ones(len(outputs))),),
+                             ("age", "city"), tuple(outputs), UNIT, "mean absolute effect", "strength")  # fmt: skip
+
+
+def local(method="integrated"):
+    values = np.array([[[1.2, -0.7, 0.3, 0.05]]])
+    return LocalExplanation(method, values, np.array([-0.4]), np.array([[0.45]]), np.zeros((1, 1)), np.zeros(1),
+                            np.array([[41.5, "Bern", 3, None]], dtype=object), ("age", "city", "rooms", "note"),
+                            ("yes",), UNIT, "what each feature adds")  # fmt: skip
+
+
+def together():
+    a, b = np.linspace(-1, 1, 12), np.linspace(0, 2, 9)
+    values = np.outer(a, b - 1)[None]
+    return Surface(("u", "v"), a, b, values, values + 0.5, ("yes",), UNIT)
+
+
+def plan():
+    ladder = LadderPlan((0, 1), ((0.5, (1.0, -2.0)), (-0.25, (0.0, 0.5)), (2.0, (0.125, 0.0))))
+    member = MemberPlan(((0.0, 0.0),), (0.0,), (ladder,), ((1.0,),))
+    return Plan((Column("u", (0.0, 1.0), (0.0, 1.0)), Column("v", (0.0, 1.0), (0.0, 1.0))), (member,), "smooth", 1.0,
+                (1.0,), (0.0,), ("yes",), UNIT)  # fmt: skip
+
+
+GRID = np.linspace(-1, 1, 15)
+PICTURES = {
+    "curve": lambda: plot.curve(line()),
+    "curve_of_classes": lambda: plot.curve(line(("a", "b", "c"), missing=False)),
+    "curve_of_levels": lambda: plot.curve(bars()),
+    "curves": lambda: plot.curves(overall())[0, 0],
+    "importances": lambda: plot.importances(overall(("a", "b"))),
+    "waterfall": lambda: plot.waterfall(local(), most=3),
+    "surface": lambda: plot.surface(together()),
+    "series": lambda: plot.series(GRID, GRID, {"function": np.outer(GRID, GRID), "series": np.outer(GRID, GRID)})[0, 0],
+    "ladder": lambda: plot.ladder(plan()),
+    "image": lambda: plot.image(np.tile(np.linspace(0, 1, 16), (16, 1)), np.outer(np.sin(np.arange(16)), np.ones(16))),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_look_as_they_did(name, tmp_path):
+    figure = PICTURES[name]().get_figure()
+    kept, drawn = IMAGES / f"{name}.png", tmp_path / f"{name}.png"
+    if os.environ.get("COFRNET_NEW_IMAGES"):
+        IMAGES.mkdir(exist_ok=True)
+        figure.savefig(kept, metadata={"Software": None})
+    figure.savefig(drawn)
+    difference = compare_images(str(kept), str(drawn), tol=12)  # fonts are drawn a little differently elsewhere
+    assert difference is None, difference
+
+
+def test_another_picture_is_told_apart(tmp_path):
+    flat = line()
+    other = Curve(**{**{f: getattr(flat, f) for f in flat.__dataclass_fields__}, "values": -2 * flat.values})
+    plot.curve(other).get_figure().savefig(tmp_path / "other.png")
+    assert compare_images(str(IMAGES / "curve.png"), str(tmp_path / "other.png"), tol=12) is not None
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_suffix_decides_the_format(suffix, tmp_path):
+    path = tmp_path / f"curve.{suffix}"
+    plot.curve(line(), path=path)
+    assert path.stat().st_size > 1000
+    assert path.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml", b"%PDF-")
+
+
+def test_pictures_are_drawn_into_given_axes():
+    _, (left, right) = plt.subplots(1, 2)
+    assert plot.curve(bars(), ax=left) is left
+    assert plot.waterfall(local(), ax=right) is right
+    assert "log-odds of class yes" in left.get_ylabel().replace("\n", " ")
+    assert left.get_xlabel() == "city"
+
+
+def test_word_clouds_are_drawn(tmp_path):
+    pytest.importorskip("wordcloud")
+    plot.words({"good": 2.0, "bad": -1.0}, path=tmp_path / "words.png")
+    assert (tmp_path / "words.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match="at least one word"):
+        plot.words({})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plot.curve(line(), output="no"), "output must be one of"),
+        (lambda: plot.waterfall(local("gradient")), "needs contributions"),
+        (lambda: plot.image(np.zeros((4, 4)), np.zeros((3, 3))), "attribution must have the image's shape"),
+        (lambda: plot.ladder(plan(), ladder=3), "ladder must be from 0 to 0"),
+    ],
+)
+def test_impossible_pictures_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
