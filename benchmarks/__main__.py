@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 import cofrnet
-from benchmarks import ladder_operation, tabular
+from benchmarks import explanations, ladder_operation, tabular
 
-SUITES = {"ladder": ladder_operation.measure, "tabular": tabular.measure}
+SUITES = {"ladder": ladder_operation.measure, "tabular": tabular.measure, "explanations": explanations.measure}
 
 
 def main() -> None:

@@ -191,7 +191,7 @@ def importances(
     ax.set_yticks(range(len(order)), [explanation.feature_names[j] for j in order])
     ax.set_xlabel(_wrapped(f"{explanation.definition}; {explanation.unit}", 70), fontsize="small")
     if len(explanation.output_names) > 1:
-        ax.legend(frameon=False, fontsize="small", title="class")
+        ax.legend(frameon=False, fontsize="small", title="class", loc="lower right")
     _plain(ax)
     _saved(ax, path)
     return ax
@@ -214,7 +214,7 @@ def waterfall(
     shown, rest = order[:most], order[most:]
     steps = [(f"{explanation.feature_names[j]} = {_value(explanation.data[row, j])}", float(own[j])) for j in shown]
     if len(rest):
-        steps.append((f"{len(rest)} other features", float(own[rest].sum())))
+        steps.append((f"{len(rest)} other feature{'s' * (len(rest) > 1)}", float(own[rest].sum())))
     ax = _new(ax, 6.4, 1.2 + 0.34 * len(steps))
     base = float(explanation.base_values[c])
     at = base
