@@ -29,11 +29,18 @@ SIGNED = "RdBu_r"
 STRIP = 0.1  # height of the strip of densities
 
 
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("cofrnet.plot needs matplotlib. Install it with: pip install 'cofrnet[plot]'") from error
+    return plt
+
+
 def _new(ax: Axes | None, width: float, height: float, **options: Any) -> Axes:
     if ax is not None:
         return ax
-    import matplotlib.pyplot as plt
-
+    plt = _pyplot()
     made: Axes = plt.figure(figsize=(width, height), layout="constrained").add_subplot(**options)
     return made
 
@@ -154,8 +161,7 @@ def curves(
     explanation: GlobalExplanation, most: int = 9, output: str | int | None = None, path: str | Path | None = None
 ) -> NDArray[Any]:
     """The curves of the most important features, in one figure on a common scale; returns an array of Axes."""
-    import matplotlib.pyplot as plt
-
+    plt = _pyplot()
     rank = {explanation.feature_names[j]: i for i, j in enumerate(explanation.order)}
     shown = sorted(explanation.curves, key=lambda c: rank[c.feature])[:most]
     if not shown:
@@ -284,8 +290,7 @@ def series(
 
     x, y : (G,) each; panels : {title: values (G, G) at [x, y]}.
     """
-    import matplotlib.pyplot as plt
-
+    plt = _pyplot()
     figure, axes = plt.subplots(
         1, len(panels), figsize=(3.9 * len(panels), 3.8), subplot_kw={"projection": "3d"}, squeeze=False
     )
@@ -383,8 +388,10 @@ def words(
     weights: Mapping[str, float], ax: Axes | None = None, path: str | Path | None = None, random_state: int = 0
 ) -> Axes:
     """A cloud of words, their size by what they do: red adds to the score, blue takes from it."""
-    from wordcloud import WordCloud
-
+    try:
+        from wordcloud import WordCloud
+    except ImportError as error:
+        raise ImportError("plot.words needs wordcloud. Install it with: pip install 'cofrnet[plot]'") from error
     if not weights:
         raise ValueError("weights must name at least one word; got none.")
 
