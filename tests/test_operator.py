@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.func import grad, jacrev, vmap
 
-from cofrnet.core import backend, kernels, ladder, sensitivities, tails
+from cofrnet.core import backend, compiled, ladder, sensitivities, tails
 from tests.tolerances import PRODUCTS, ROUNDING
 
 KINDS = ("smooth", "clamp")
-LARGE = (9, 400, 100)  # above kernels.PARALLEL_FROM
+LARGE = (9, 400, 100)  # above compiled.PARALLEL_FROM
 
 
 def example(*shape, seed=0, dtype=torch.float64):
@@ -122,7 +122,7 @@ def test_no_copy_is_made_of_a_dense_layout():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_thread_count_does_not_matter(pole, dtype):
     a = example(*LARGE, dtype=dtype).requires_grad_()
-    assert a.numel() > kernels.PARALLEL_FROM
+    assert a.numel() > compiled.PARALLEL_FROM
     before = torch.get_num_threads()
     results = []
     try:

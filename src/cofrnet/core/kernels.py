@@ -12,19 +12,16 @@ This module needs numba and is imported on first use only; the compiled code is 
 from __future__ import annotations
 
 import math
-import os
-import threading
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numba import prange
-from numpy.typing import NDArray
 from torch import Tensor
 
+from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
 from cofrnet.core.poles import FAR
+from cofrnet.core.vectors import adamw, clip, dot, piecewise_linear, prepare_vectors
 
 __all__ = [
     "adamw",
@@ -39,40 +36,14 @@ __all__ = [
     "value",
 ]
 
-STRIP = 512
-PARALLEL_FROM = 262_144  # elements of `a` below which starting a second thread costs more than it saves
-
 _NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
-
-_Array = NDArray[Any]
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _jit(function: _Function, parallel: bool = False, fastmath: frozenset[str] = frozenset({"contract"})) -> _Function:
-    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
-    compiled: Any
-    try:
-        compiled = numba.njit(function, cache=True, **options)
-    except RuntimeError:  # no folder to cache in, neither beside the package nor in the user's home
-        compiled = numba.njit(function, **options)
-    return cast("_Function", compiled)
-
-
-def _jit_parallel(function: _Function) -> _Function:
-    return _jit(function, parallel=True)
-
-
-def _jit_sum(function: _Function) -> _Function:
-    """For sums over a strip: lanes may be added in another order, always the same one."""
-    return _jit(function, fastmath=frozenset({"contract", "reassoc", "nsz"}))
-
 
 # One rung of a strip: t <- (w x + b) + r(t), and with it the slope s = r'(t) for the backward pass. Where the partial
 # denominators are there already, they are x, with w = 1 and b = 0.
 
 
-@_jit
-def _smooth_rung(t: _Array, x: _Array, w: Any, b: Any, epsilon: Any, far: Any) -> None:
+@jit
+def _smooth_rung(t: Array, x: Array, w: Any, b: Any, epsilon: Any, far: Any) -> None:
     one = epsilon / epsilon
     square = epsilon * epsilon
     for j in range(t.size):
@@ -81,8 +52,8 @@ def _smooth_rung(t: _Array, x: _Array, w: Any, b: Any, epsilon: Any, far: Any) -
         t[j] = (w * x[j] + b) + (u if near else one) / (u * u + square if near else u)
 
 
-@_jit
-def _clamp_rung(t: _Array, x: _Array, w: Any, b: Any, epsilon: Any) -> None:
+@jit
+def _clamp_rung(t: Array, x: Array, w: Any, b: Any, epsilon: Any) -> None:
     one = epsilon / epsilon
     for j in range(t.size):
         u = t[j]
@@ -91,8 +62,8 @@ def _clamp_rung(t: _Array, x: _Array, w: Any, b: Any, epsilon: Any) -> None:
         t[j] = (w * x[j] + b) + (-r if u < 0 else r)
 
 
-@_jit
-def _smooth_rung_slope(t: _Array, x: _Array, w: Any, b: Any, s: _Array, epsilon: Any, far: Any) -> None:
+@jit
+def _smooth_rung_slope(t: Array, x: Array, w: Any, b: Any, s: Array, epsilon: Any, far: Any) -> None:
     one = epsilon / epsilon
     square = epsilon * epsilon
     for j in range(t.size):
@@ -105,8 +76,8 @@ def _smooth_rung_slope(t: _Array, x: _Array, w: Any, b: Any, s: _Array, epsilon:
         t[j] = (w * x[j] + b) + r
 
 
-@_jit
-def _clamp_rung_slope(t: _Array, x: _Array, w: Any, b: Any, s: _Array, epsilon: Any) -> None:
+@jit
+def _clamp_rung_slope(t: Array, x: Array, w: Any, b: Any, s: Array, epsilon: Any) -> None:
     one = epsilon / epsilon
     zero = epsilon - epsilon
     for j in range(t.size):
@@ -118,45 +89,37 @@ def _clamp_rung_slope(t: _Array, x: _Array, w: Any, b: Any, s: _Array, epsilon: 
         t[j] = (w * x[j] + b) + (-r if u < 0 else r)
 
 
-@_jit
-def _multiply(s: _Array, by: _Array) -> None:
+@jit
+def _multiply(s: Array, by: Array) -> None:
     for j in range(s.size):
         s[j] *= by[j]
 
 
-@_jit
-def _affine(t: _Array, x: _Array, w: Any, b: Any) -> None:
+@jit
+def _affine(t: Array, x: Array, w: Any, b: Any) -> None:
     for j in range(t.size):
         t[j] = w * x[j] + b
 
 
-@_jit
-def _add_multiple(t: _Array, x: _Array, w: Any) -> None:
+@jit
+def _add_multiple(t: Array, x: Array, w: Any) -> None:
     for j in range(t.size):
         t[j] += w * x[j]
 
 
-@_jit_sum
-def _sum(s: _Array) -> Any:
+@jit_sum
+def _sum(s: Array) -> Any:
     total = s[0] - s[0]
     for j in range(s.size):
         total += s[j]
     return total
 
 
-@_jit_sum
-def _dot(s: _Array, x: _Array) -> Any:
-    total = s[0] - s[0]
-    for j in range(s.size):
-        total += s[j] * x[j]
-    return total
-
-
 # All rungs of one strip of partial denominators.
 
 
-@_jit
-def _value_strip(strip: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
+@jit
+def _value_strip(strip: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     _, rungs, inner = a.shape
     one, zero = epsilon / epsilon, epsilon - epsilon
     per_row = (inner + STRIP - 1) // STRIP
@@ -172,9 +135,9 @@ def _value_strip(strip: int, a: _Array, f: _Array, epsilon: Any, far: Any, smoot
             _clamp_rung(t, a[i, max(k, 0), lo:hi], w, zero, epsilon)
 
 
-@_jit
+@jit
 def _products_strip(
-    strip: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool, first: bool
+    strip: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
 ) -> None:
     _, rungs, inner = a.shape
     one, zero = epsilon / epsilon, epsilon - epsilon
@@ -201,8 +164,8 @@ def _products_strip(
 # x (p, n), w and b (members, d+1, p, m), f and g (members, p, m, n)
 
 
-@_jit
-def _feature_value(j: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+@jit
+def _feature_value(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     members, rungs, _, m = w.shape
     n = x.shape[1]
     for lo in range(0, n, STRIP):
@@ -219,16 +182,16 @@ def _feature_value(j: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: 
                         _clamp_rung(t, row, w[i, k, j, c], b[i, k, j, c], epsilon)
 
 
-@_jit
+@jit
 def _feature_gradients(
     j: int,
-    g: _Array,
-    x: _Array,
-    w: _Array,
-    b: _Array,
-    by_x: _Array,
-    by_w: _Array,
-    by_b: _Array,
+    g: Array,
+    x: Array,
+    w: Array,
+    b: Array,
+    by_x: Array,
+    by_w: Array,
+    by_b: Array,
     epsilon: Any,
     far: Any,
     smooth: bool,
@@ -257,13 +220,13 @@ def _feature_gradients(
                     if k > 0:
                         _multiply(s, scratch[k - 1, : hi - lo])
                     by_b[i, k, j, c] += _sum(s)
-                    by_w[i, k, j, c] += _dot(s, row)
+                    by_w[i, k, j, c] += dot(s, row)
                     if by_x.size > 0:
                         _add_multiple(by_x[j, lo:hi], s, w[i, k, j, c])
 
 
-@_jit
-def _feature_slopes(j: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+@jit
+def _feature_slopes(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     members, rungs, _, m = w.shape
     n = x.shape[1]
     scratch = np.empty((rungs, min(n, STRIP)), dtype=x.dtype)
@@ -289,14 +252,14 @@ def _feature_slopes(j: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon:
                     _add_multiple(total, s, w[i, k, j, c])
 
 
-@_jit
+@jit
 def _integrated_strip(
     strip: int,
-    a: _Array,
-    step: _Array,
-    nodes: _Array,
-    shares: _Array,
-    out: _Array,
+    a: Array,
+    step: Array,
+    nodes: Array,
+    shares: Array,
+    out: Array,
     epsilon: Any,
     far: Any,
     smooth: bool,
@@ -329,68 +292,66 @@ def _integrated_strip(
 # All strips, in turn or side by side. (Two functions each: numba's cache does not tell the two ways apart.)
 
 
-@_jit
-def _value_serial(strips: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
+@jit
+def _value_serial(strips: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     for strip in range(strips):
         _value_strip(strip, a, f, epsilon, far, smooth, first)
 
 
-@_jit_parallel
-def _value_parallel(strips: int, a: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
+@jit_parallel
+def _value_parallel(strips: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     for strip in prange(strips):
         _value_strip(strip, a, f, epsilon, far, smooth, first)
 
 
-@_jit
+@jit
 def _products_serial(
-    strips: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool, first: bool
+    strips: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
 ) -> None:
     for strip in range(strips):
         _products_strip(strip, g, a, out, epsilon, far, smooth, first)
 
 
-@_jit_parallel
+@jit_parallel
 def _products_parallel(
-    strips: int, g: _Array, a: _Array, out: _Array, epsilon: Any, far: Any, smooth: bool, first: bool
+    strips: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
 ) -> None:
     for strip in prange(strips):
         _products_strip(strip, g, a, out, epsilon, far, smooth, first)
 
 
-@_jit
-def _features_serial(p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+@jit
+def _features_serial(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     for j in range(p):
         _feature_value(j, x, w, b, f, epsilon, far, smooth)
 
 
-@_jit_parallel
-def _features_parallel(
-    p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool
-) -> None:
+@jit_parallel
+def _features_parallel(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     for j in prange(p):
         _feature_value(j, x, w, b, f, epsilon, far, smooth)
 
 
-@_jit
-def _slopes_serial(p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+@jit
+def _slopes_serial(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     for j in range(p):
         _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
 
 
-@_jit_parallel
-def _slopes_parallel(p: int, x: _Array, w: _Array, b: _Array, f: _Array, epsilon: Any, far: Any, smooth: bool) -> None:
+@jit_parallel
+def _slopes_parallel(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     for j in prange(p):
         _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
 
 
-@_jit
+@jit
 def _integrated_serial(
     strips: int,
-    a: _Array,
-    step: _Array,
-    nodes: _Array,
-    shares: _Array,
-    out: _Array,
+    a: Array,
+    step: Array,
+    nodes: Array,
+    shares: Array,
+    out: Array,
     epsilon: Any,
     far: Any,
     smooth: bool,
@@ -399,14 +360,14 @@ def _integrated_serial(
         _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
 
 
-@_jit_parallel
+@jit_parallel
 def _integrated_parallel(
     strips: int,
-    a: _Array,
-    step: _Array,
-    nodes: _Array,
-    shares: _Array,
-    out: _Array,
+    a: Array,
+    step: Array,
+    nodes: Array,
+    shares: Array,
+    out: Array,
     epsilon: Any,
     far: Any,
     smooth: bool,
@@ -415,16 +376,16 @@ def _integrated_parallel(
         _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
 
 
-@_jit
+@jit
 def _gradients_serial(
     p: int,
-    g: _Array,
-    x: _Array,
-    w: _Array,
-    b: _Array,
-    by_x: _Array,
-    by_w: _Array,
-    by_b: _Array,
+    g: Array,
+    x: Array,
+    w: Array,
+    b: Array,
+    by_x: Array,
+    by_w: Array,
+    by_b: Array,
     epsilon: Any,
     far: Any,
     smooth: bool,
@@ -433,16 +394,16 @@ def _gradients_serial(
         _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
 
 
-@_jit_parallel
+@jit_parallel
 def _gradients_parallel(
     p: int,
-    g: _Array,
-    x: _Array,
-    w: _Array,
-    b: _Array,
-    by_x: _Array,
-    by_w: _Array,
-    by_b: _Array,
+    g: Array,
+    x: Array,
+    w: Array,
+    b: Array,
+    by_x: Array,
+    by_w: Array,
+    by_b: Array,
     epsilon: Any,
     far: Any,
     smooth: bool,
@@ -451,130 +412,7 @@ def _gradients_parallel(
         _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
 
 
-class _Team:
-    """Numba's threads, entered by one caller at a time and never after a fork.
-
-    Not every threading layer of numba may be entered by two threads at once or by a forked child; whoever finds
-    the team taken, or is such a child, does the work alone. The numbers are the same.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._forked = False
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self._forked = True
-
-    def run(self, serial: Any, parallel: Any, elements: int, *arguments: Any) -> None:
-        if elements >= PARALLEL_FROM and not self._forked:
-            threads = min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-            if threads > 1 and self._lock.acquire(blocking=False):
-                try:
-                    numba.set_num_threads(threads)
-                    parallel(*arguments)
-                finally:
-                    self._lock.release()
-                return
-        serial(*arguments)
-
-
-_team = _Team()
-
-
-@_jit
-def _piecewise_strip(
-    strip: int, x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array
-) -> None:
-    first = starts[0]
-    for i in range(strip * STRIP, min((strip + 1) * STRIP, len(x))):
-        t = x[i]
-        piece = 0
-        for step in (128, 64, 32, 16, 8, 4, 2, 1):  # a search without branches: the compiler interleaves rows
-            piece += step * (starts[piece + step] <= t)
-        if t < first:
-            t = first
-        if t > last:
-            t = last
-        out[i] = values[piece] + slopes[piece] * (t - starts[piece])
-
-
-@_jit
-def _piecewise_serial(
-    strips: int, x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array
-) -> None:
-    for strip in range(strips):
-        _piecewise_strip(strip, x, starts, values, slopes, last, out)
-
-
-@_jit_parallel
-def _piecewise_parallel(
-    strips: int, x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array
-) -> None:
-    for strip in prange(strips):
-        _piecewise_strip(strip, x, starts, values, slopes, last, out)
-
-
-# A step of the optimizer on a vector of parameters.
-
-
-@_jit
-def clip(gradient: _Array, blocks: _Array, limit: float) -> None:
-    """Scale the gradient of each member to a norm of at most `limit`.
-
-    Shapes: gradient (k,), blocks (b, members, 2), the first and one past the last number of each of its blocks.
-    """
-    for i in range(blocks.shape[1]):
-        total = 0.0
-        for j in range(blocks.shape[0]):
-            part = gradient[blocks[j, i, 0] : blocks[j, i, 1]]
-            total += _dot(part, part) if part.size > 0 else 0.0
-        scale = np.ones(1, dtype=gradient.dtype)
-        scale[0] = limit / (math.sqrt(total) + 1e-6)
-        if scale[0] < 1:
-            for j in range(blocks.shape[0]):
-                _scale(gradient[blocks[j, i, 0] : blocks[j, i, 1]], scale[0])
-
-
-@_jit
-def _scale(s: _Array, by: Any) -> None:
-    for j in range(s.size):
-        s[j] *= by
-
-
-@_jit
-def adamw(
-    values: _Array,
-    gradient: _Array,
-    mean: _Array,
-    square: _Array,
-    decayed: int,
-    keep: float,
-    rate: float,
-    root: float,
-    beta1: float,
-    beta2: float,
-    tiny: float,
-) -> None:
-    """One step of AdamW on vectors; the first `decayed` numbers are multiplied by `keep`.
-
-    `rate` is the learning rate over 1 - beta1^t, `root` the square root of 1 - beta2^t.
-    """
-    numbers = np.empty(8, dtype=values.dtype)  # in the precision of the vectors
-    numbers[0], numbers[1], numbers[2], numbers[3] = beta1, 1 - beta1, beta2, 1 - beta2
-    numbers[4], numbers[5], numbers[6], numbers[7] = rate, 1 / root, tiny, keep
-    keep1, add1, keep2, add2, speed, inverse, least, shrunk = numbers
-    _scale(values[:decayed], shrunk)
-    for j in range(values.size):
-        g = gradient[j]
-        m = keep1 * mean[j] + add1 * g
-        v = keep2 * square[j] + add2 * g * g
-        mean[j], square[j] = m, v
-        values[j] -= speed * m / (np.sqrt(v) * inverse + least)
-
-
-def _arrays(*tensors: Tensor) -> list[_Array]:
+def _arrays(*tensors: Tensor) -> list[Array]:
     return [t.detach().contiguous().numpy() for t in tensors]
 
 
@@ -600,7 +438,7 @@ def value(
     strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
     values = f.numpy().reshape(rungs.shape[0], -1)
     arguments = (strips, rungs, values, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
-    _team.run(_value_serial, _value_parallel, rungs.size, *arguments)
+    team.run(_value_serial, _value_parallel, rungs.size, *arguments)
     return f
 
 
@@ -618,7 +456,7 @@ def sensitivity_products(
     factors = g.detach().contiguous().numpy().reshape(rungs.shape[0], -1)
     products = result.numpy().reshape(rungs.shape)
     arguments = (strips, factors, rungs, products, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
-    _team.run(_products_serial, _products_parallel, rungs.size, *arguments)
+    team.run(_products_serial, _products_parallel, rungs.size, *arguments)
     return result
 
 
@@ -633,7 +471,7 @@ def feature_values(
     members, rungs, p, m = weight.shape
     f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype) if out is None else out
     arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
-    _team.run(_features_serial, _features_parallel, f.numel() * rungs, *arguments)
+    team.run(_features_serial, _features_parallel, f.numel() * rungs, *arguments)
     return f
 
 
@@ -656,7 +494,7 @@ def feature_gradients(
     by_weight, by_bias = out or (torch.empty_like(weight), torch.empty_like(bias))
     arrays = _arrays(g, x, weight, bias, by_x, by_weight, by_bias)
     arguments = (len(x), *arrays, *_scalars(x, epsilon), smooth)
-    _team.run(_gradients_serial, _gradients_parallel, g.numel() * weight.shape[1], *arguments)
+    team.run(_gradients_serial, _gradients_parallel, g.numel() * weight.shape[1], *arguments)
     return by_x, by_weight, by_bias
 
 
@@ -665,7 +503,7 @@ def feature_slopes(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smoo
     members, rungs, p, m = weight.shape
     f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype)
     arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
-    _team.run(_slopes_serial, _slopes_parallel, f.numel() * rungs, *arguments)
+    team.run(_slopes_serial, _slopes_parallel, f.numel() * rungs, *arguments)
     return f
 
 
@@ -679,21 +517,7 @@ def integrated_sensitivities(
     out = torch.empty_like(a)
     strips = a.shape[0] * -(-a.shape[2] // STRIP)
     arguments = (strips, *_arrays(a, step, nodes, shares, out), *_scalars(a, epsilon), smooth)
-    _team.run(_integrated_serial, _integrated_parallel, a.numel() * len(nodes), *arguments)
-    return out
-
-
-def piecewise_linear(
-    x: _Array, starts: _Array, values: _Array, slopes: _Array, last: float, out: _Array | None = None
-) -> _Array:
-    """The function that starts piece i at (starts[i], values[i]) and goes on with slopes[i], constant beyond its ends.
-
-    NaN stays NaN. A read-only x is copied: it would be another type to compile for. `out` is contiguous memory to write
-    to, float32 or float64. Shapes, all float64: x (n,); 256 pieces, starts (257,) being +inf where there is none.
-    """
-    out = np.empty(len(x)) if out is None else out
-    arguments = (np.require(x, requirements=["C", "W"]), starts, values, slopes, last, out)
-    _team.run(_piecewise_serial, _piecewise_parallel, 8 * len(x), -(-len(x) // STRIP), *arguments)
+    team.run(_integrated_serial, _integrated_parallel, a.numel() * len(nodes), *arguments)
     return out
 
 
@@ -712,9 +536,4 @@ def prepare() -> None:
         run_slopes(1, x, w, w, g.copy(), one, one, True)
         run_features(1, x, w, w, g.copy(), one, one, True)
         run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
-    values, gradient, mean, square = (np.ones(1, dtype=np.float32) for _ in range(4))
-    adamw(values, gradient, mean, square, 1, 1.0, 1.0, 1.0, 0.9, 0.999, 1e-8)
-    clip(gradient, np.zeros((1, 1, 2), dtype=np.int64), 1.0)
-    pieces = np.zeros(257)
-    for run in (_piecewise_serial, _piecewise_parallel):
-        run(1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))
+    prepare_vectors()

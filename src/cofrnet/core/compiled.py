@@ -1,0 +1,74 @@
+"""How kernels are compiled and run: numba's options, and its threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["STRIP", "Array", "jit", "jit_parallel", "jit_sum", "team"]
+
+STRIP = 512
+PARALLEL_FROM = 262_144  # elements below which starting a second thread costs more than it saves
+
+Array = NDArray[Any]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def jit(function: _Function, parallel: bool = False, fastmath: frozenset[str] = frozenset({"contract"})) -> _Function:
+    """Compile a function, cached on disk where there is a folder to cache in."""
+    options: dict[str, Any] = {"parallel": parallel, "nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+    compiled: Any
+    try:
+        compiled = numba.njit(function, cache=True, **options)
+    except RuntimeError:  # no folder to cache in, neither beside the package nor in the user's home
+        compiled = numba.njit(function, **options)
+    return cast("_Function", compiled)
+
+
+def jit_parallel(function: _Function) -> _Function:
+    """Compile a function whose `prange` loops run on several threads."""
+    return jit(function, parallel=True)
+
+
+def jit_sum(function: _Function) -> _Function:
+    """For sums over a strip: lanes may be added in another order, always the same one."""
+    return jit(function, fastmath=frozenset({"contract", "reassoc", "nsz"}))
+
+
+class _Team:
+    """Numba's threads, entered by one caller at a time and never after a fork.
+
+    Not every threading layer of numba may be entered by two threads at once or by a forked child; whoever finds
+    the team taken, or is such a child, does the work alone. The numbers are the same.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forked = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._forked = True
+
+    def run(self, serial: Any, parallel: Any, elements: int, *arguments: Any) -> None:
+        """Call the parallel function where that pays and may be done, else the serial one."""
+        if elements >= PARALLEL_FROM and not self._forked:
+            threads = min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+            if threads > 1 and self._lock.acquire(blocking=False):
+                try:
+                    numba.set_num_threads(threads)
+                    parallel(*arguments)
+                finally:
+                    self._lock.release()
+                return
+        serial(*arguments)
+
+
+team = _Team()

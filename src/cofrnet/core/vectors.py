@@ -1,0 +1,137 @@
+"""Kernels on vectors: the map of a column to its input, and a step of the optimizer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
+
+__all__ = ["adamw", "clip", "dot", "piecewise_linear", "prepare_vectors"]
+
+
+@jit_sum
+def dot(s: Array, x: Array) -> Any:
+    """Sum of products."""
+    total = s[0] - s[0]
+    for j in range(s.size):
+        total += s[j] * x[j]
+    return total
+
+
+@jit
+def _piecewise_strip(
+    strip: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
+) -> None:
+    first = starts[0]
+    for i in range(strip * STRIP, min((strip + 1) * STRIP, len(x))):
+        t = x[i]
+        piece = 0
+        for step in (128, 64, 32, 16, 8, 4, 2, 1):  # a search without branches: the compiler interleaves rows
+            piece += step * (starts[piece + step] <= t)
+        if t < first:
+            t = first
+        if t > last:
+            t = last
+        out[i] = values[piece] + slopes[piece] * (t - starts[piece])
+
+
+@jit
+def _piecewise_serial(
+    strips: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
+) -> None:
+    for strip in range(strips):
+        _piecewise_strip(strip, x, starts, values, slopes, last, out)
+
+
+@jit_parallel
+def _piecewise_parallel(
+    strips: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
+) -> None:
+    for strip in prange(strips):
+        _piecewise_strip(strip, x, starts, values, slopes, last, out)
+
+
+# A step of the optimizer on a vector of parameters.
+
+
+@jit
+def clip(gradient: Array, blocks: Array, limit: float) -> None:
+    """Scale the gradient of each member to a norm of at most `limit`.
+
+    Shapes: gradient (k,), blocks (b, members, 2), the first and one past the last number of each of its blocks.
+    """
+    for i in range(blocks.shape[1]):
+        total = 0.0
+        for j in range(blocks.shape[0]):
+            part = gradient[blocks[j, i, 0] : blocks[j, i, 1]]
+            total += dot(part, part) if part.size > 0 else 0.0
+        scale = np.ones(1, dtype=gradient.dtype)
+        scale[0] = limit / (math.sqrt(total) + 1e-6)
+        if scale[0] < 1:
+            for j in range(blocks.shape[0]):
+                _scale(gradient[blocks[j, i, 0] : blocks[j, i, 1]], scale[0])
+
+
+@jit
+def _scale(s: Array, by: Any) -> None:
+    for j in range(s.size):
+        s[j] *= by
+
+
+@jit
+def adamw(
+    values: Array,
+    gradient: Array,
+    mean: Array,
+    square: Array,
+    decayed: int,
+    keep: float,
+    rate: float,
+    root: float,
+    beta1: float,
+    beta2: float,
+    tiny: float,
+) -> None:
+    """One step of AdamW on vectors; the first `decayed` numbers are multiplied by `keep`.
+
+    `rate` is the learning rate over 1 - beta1^t, `root` the square root of 1 - beta2^t.
+    """
+    numbers = np.empty(8, dtype=values.dtype)  # in the precision of the vectors
+    numbers[0], numbers[1], numbers[2], numbers[3] = beta1, 1 - beta1, beta2, 1 - beta2
+    numbers[4], numbers[5], numbers[6], numbers[7] = rate, 1 / root, tiny, keep
+    keep1, add1, keep2, add2, speed, inverse, least, shrunk = numbers
+    _scale(values[:decayed], shrunk)
+    for j in range(values.size):
+        g = gradient[j]
+        m = keep1 * mean[j] + add1 * g
+        v = keep2 * square[j] + add2 * g * g
+        mean[j], square[j] = m, v
+        values[j] -= speed * m / (np.sqrt(v) * inverse + least)
+
+
+def piecewise_linear(
+    x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array | None = None
+) -> Array:
+    """The function that starts piece i at (starts[i], values[i]) and goes on with slopes[i], constant beyond its ends.
+
+    NaN stays NaN. A read-only x is copied: it would be another type to compile for. `out` is contiguous memory to write
+    to, float32 or float64. Shapes, all float64: x (n,); 256 pieces, starts (257,) being +inf where there is none.
+    """
+    out = np.empty(len(x)) if out is None else out
+    arguments = (np.require(x, requirements=["C", "W"]), starts, values, slopes, last, out)
+    team.run(_piecewise_serial, _piecewise_parallel, 8 * len(x), -(-len(x) // STRIP), *arguments)
+    return out
+
+
+def prepare_vectors() -> None:
+    """Compile what is here for float32."""
+    values, gradient, mean, square = (np.ones(1, dtype=np.float32) for _ in range(4))
+    adamw(values, gradient, mean, square, 1, 1.0, 1.0, 1.0, 0.9, 0.999, 1e-8)
+    clip(gradient, np.zeros((1, 1, 2), dtype=np.int64), 1.0)
+    pieces = np.zeros(257)
+    for run in (_piecewise_serial, _piecewise_parallel):
+        run(1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))
