@@ -1,6 +1,6 @@
 """The exceptions and warnings that cofrnet raises besides ``ValueError`` and ``TypeError``."""
 
-__all__ = ["PoleError", "PoleWarning"]
+__all__ = ["ModelFileError", "PoleError", "PoleWarning"]
 
 
 class PoleError(ArithmeticError):
@@ -9,3 +9,7 @@ class PoleError(ArithmeticError):
 
 class PoleWarning(UserWarning):
     """The result exists, but some rungs were clamped on the way to it."""
+
+
+class ModelFileError(ValueError):
+    """A file is not a model that this version can read: truncated, damaged, of a later version, or something else."""

@@ -1,12 +1,29 @@
-"""Files on disk: written whole or not at all."""
+"""Files on disk: written whole or not at all, and read with suspicion.
+
+A model file, ``*.cofrnet``, is one safetensors file: named tensors, and a JSON object under "cofrnet" in its metadata.
+It holds numbers and text, never code. What a reader may rely on after `read_tensors`: the tensors have the dtypes and
+shapes that they claim, all numbers are finite, and the JSON is an object of a format that this version knows.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["write_atomically"]
+from cofrnet.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["FORMAT", "Fields", "read_tensors", "tensors_to_bytes", "write_atomically"]
+
+FORMAT = 1
+MOST_HEADER = 64 * 2**20  # bytes
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -30,3 +47,137 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def tensors_to_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The content of a model file."""
+    from safetensors.torch import save
+
+    text = json.dumps({"format": FORMAT, **about}, allow_nan=False)
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return save(whole, {"cofrnet": text})
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and JSON of a model file; whatever is wrong with it is a `ModelFileError` that says so.
+
+    A path that cannot be opened raises the ``OSError`` that it is.
+    """
+    import torch
+    from safetensors import SafetensorError, deserialize
+
+    path = Path(path)
+    content = path.read_bytes()
+    try:
+        _check_header(content)
+        raw = deserialize(content)  # type: ignore[no-untyped-call]
+        text = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]["cofrnet"]
+        about = json.loads(text)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise ModelFileError(
+            f"{path} must be a model file that cofrnet wrote, whole; got something else "
+            f"({str(error)[:200] or type(error).__name__}). Save the model again, or name another file."
+        ) from error
+    if not isinstance(about, dict) or not isinstance(about.get("format"), int) or isinstance(about["format"], bool):
+        raise ModelFileError(f"{path} must say which format it has; it does not. Save the model again.")
+    if about["format"] > FORMAT:
+        raise ModelFileError(
+            f"{path} must have format {FORMAT} or less; got format {about['format']}, of a later version. "
+            "Update cofrnet to read it."
+        )
+    kinds = {"F32": torch.float32, "F64": torch.float64}
+    tensors = {}
+    for name, described in raw:
+        if described["dtype"] not in kinds:
+            raise ModelFileError(f"tensor {name!r} of {path} must be float32 or float64; got {described['dtype']}.")
+        flat = torch.frombuffer(bytearray(described["data"]) or bytearray(8), dtype=kinds[described["dtype"]])
+        flat = flat[: math.prod(described["shape"])]
+        if not bool(torch.isfinite(flat).all()):
+            raise ModelFileError(f"tensor {name!r} of {path} must be finite; it holds NaN or infinity.")
+        tensors[name] = flat.view(described["shape"]).clone()
+    return tensors, about
+
+
+def _check_header(content: bytes) -> None:
+    size = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or not 2 <= size <= min(MOST_HEADER, len(content) - 8):
+        raise ValueError("the header does not fit into the file")
+
+
+class Fields:
+    """A JSON object read with suspicion: every field is asked for by name and kind."""
+
+    def __init__(self, values: Any, where: str) -> None:
+        if not isinstance(values, dict):
+            raise ModelFileError(f"{where} must be an object; got {type(values).__name__}.")
+        self.values, self.where = values, where
+
+    def _fail(self, name: str, wanted: str) -> ModelFileError:
+        found = repr(self.values.get(name, "nothing"))
+        return ModelFileError(f"{self.where}, field {name!r}, must be {wanted}; got {found[:60]}.")
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self.values.get(name)
+        if not isinstance(value, str):
+            raise self._fail(name, "text")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self.values.get(name)
+        if not isinstance(value, bool):
+            raise self._fail(name, "true or false")
+        return value
+
+    def integer(self, name: str, least: int = 0, most: int = 2**40) -> int:
+        """An integer within bounds."""
+        value = self.values.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self._fail(name, f"an integer from {least} to {most}")
+        return value
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        value = self.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+            raise self._fail(name, "a finite number")
+        return float(value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of finite numbers."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(
+            isinstance(v, int | float) and not isinstance(v, bool) and _is_finite(v) for v in value
+        ):
+            raise self._fail(name, "a list of finite numbers")
+        return tuple(map(float, value))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise self._fail(name, "a list of texts")
+        return tuple(value)
+
+    def objects(self, name: str) -> list[Fields]:
+        """A list of objects."""
+        value = self.values.get(name)
+        if not isinstance(value, list):
+            raise self._fail(name, "a list")
+        return [Fields(v, f"{self.where}, {name}[{i}]") for i, v in enumerate(value)]
+
+    def object(self, name: str) -> Fields:
+        """An object."""
+        return Fields(self.values.get(name), f"{self.where}, {name}")
+
+    def any(self, name: str) -> Any:
+        """Whatever is there; None where nothing is."""
+        return self.values.get(name)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

@@ -24,6 +24,7 @@ from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.interactions import strongest_pairs
+from cofrnet.estimators.saving import Saving
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
     Callback,
@@ -52,7 +53,7 @@ LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4
 
 
-class TabularCoFrNet(Explaining, BaseEstimator):
+class TabularCoFrNet(Explaining, Saving, BaseEstimator):
     """What the classifier and the regressor share: everything but the meaning of y."""
 
     variant: Variant

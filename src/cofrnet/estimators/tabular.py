@@ -18,9 +18,11 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
+from cofrnet.errors import ModelFileError
 from cofrnet.estimators.base import TabularCoFrNet
 from cofrnet.estimators.checks import as_plain, require
 from cofrnet.estimators.encoding import Scaling
+from cofrnet.files import Fields
 from cofrnet.nn import CoFrNet, Variant
 from cofrnet.training import (
     AbsoluteError,
@@ -238,6 +240,27 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         unit = f"log-odds of class {names[0]}" if q == 1 else "score of each class, before the softmax"
         return np.ones(q), np.zeros(q), names, unit
 
+    def _target_fields(self) -> dict[str, Any]:
+        kind = {"b": "bool", "i": "int", "u": "int", "f": "float"}.get(self.classes_.dtype.kind, "text")
+        values = [str(c) for c in self.classes_] if kind == "text" else self.classes_.tolist()
+        return {"kind": kind, "classes": values, "entropy": self._entropy}
+
+    def _restore_target(self, fields: Fields) -> int:
+        kind = fields.text("kind")
+        read = {"text": fields.texts, "int": fields.numbers, "float": fields.numbers, "bool": fields.any}.get(kind)
+        if read is None:
+            raise ModelFileError(f"classes of the file must be text, int, float or bool; got {kind!r:.60}.")
+        values = (
+            [type_of(v) for v in read("classes")]
+            if (type_of := {"int": int, "bool": bool}.get(kind))
+            else read("classes")
+        )
+        self.classes_ = np.array(values, dtype=object if kind == "text" and any("\0" in v for v in values) else None)
+        if len(self.classes_) < 2 or len(set(values)) < len(values):
+            raise ModelFileError("classes of the file must be two or more, all different; they are not.")
+        self._entropy = fields.number("entropy")
+        return self._count_outputs()
+
     def _null_loss(self) -> float:
         return self._entropy
 
@@ -437,6 +460,16 @@ device, random_state, verbose
         q = self._count_outputs()
         names = ("prediction",) if q == 1 else tuple(f"prediction {c}" for c in range(q))
         return self.target_scale_, self.target_mean_, names, "unit of y"
+
+    def _target_fields(self) -> dict[str, Any]:
+        return {"mean": self.target_mean_.tolist(), "scale": self.target_scale_.tolist(), "flat": self._flat_target}
+
+    def _restore_target(self, fields: Fields) -> int:
+        self.target_mean_, self.target_scale_ = (np.array(fields.numbers(name)) for name in ("mean", "scale"))
+        self._flat_target = fields.flag("flat")
+        if len(self.target_mean_) != len(self.target_scale_) or not (self.target_scale_ > 0).all():
+            raise ModelFileError("targets of the file must have a mean and a positive scale each; they have not.")
+        return len(self.target_mean_)
 
     def _null_loss(self) -> float:
         return 1.0  # targets are scaled to variance 1

@@ -49,7 +49,9 @@ class ColumnProfile:
         with np.errstate(over="ignore"):
             mean = float(x.mean())
         median = float(np.median(x))
-        return cls(mean if np.isfinite(mean) else median, median, tuple(edges.tolist()), tuple(counts.tolist()))
+        return cls(
+            mean if np.isfinite(mean) else median, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist())
+        )
 
     @classmethod
     def of_levels(cls, inputs: Floats) -> ColumnProfile:
