@@ -118,7 +118,7 @@ def test_members_are_one_model_and_better_on_average():
     X, y = make_friedman1(900, noise=1.0, random_state=0)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
     model = CoFrNetRegressor(**{**QUICK, "n_members": 4, "bootstrap": True}).fit(X_train, y_train)
-    x = model._encode(X_test)
+    x = model._inputs(X_test)[0]
     scaled = (y_test - model.target_mean_) / model.target_scale_
     with torch.no_grad():
         members = torch.stack([model.model_.member(i)(x) for i in range(4)]).squeeze(-1)  # (4, n)

@@ -63,7 +63,7 @@ def secant_sensitivities(
     for i in range(1, steps + 1):
         there = tails(a + i / steps * step, kind, epsilon)
         change = _difference(there, here)
-        still = change.abs() <= 1e-6 * (1 + there.abs())
+        still = (change.abs() <= 1e-6 * (1 + there.abs())) & ((here < 0) == (there < 0))
         quotient = (reciprocal(there, kind, epsilon) - reciprocal(here, kind, epsilon)) / torch.where(still, 1, change)
         rho = torch.where(still, slope((here + there) / 2, kind, epsilon), quotient)
         rho[0] = 1.0

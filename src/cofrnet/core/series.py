@@ -25,7 +25,7 @@ __all__ = ["Terms", "ladder_series", "reciprocal"]
 
 Coefficients = NDArray[Any]
 
-MOST_TERMS, MOST_PRODUCTS = 250_000, 20_000_000
+MOST_TERMS, MOST_PRODUCTS, MOST_ORDER = 250_000, 20_000_000, 100
 AT_ONCE = 2**22  # products held at a time
 
 
@@ -52,11 +52,12 @@ class Terms:
         if self.kind == "total":
             count, products = math.comb(v + order, order), math.comb(2 * v + order, order)
         else:
-            count, products = (order + 1) ** v, ((order + 1) * (order + 2) // 2) ** v
-        if count > MOST_TERMS or products > MOST_PRODUCTS:
+            count, products = (order + 1) ** v, (order + 1) ** (2 * v)
+        if count > MOST_TERMS or products > MOST_PRODUCTS or order > MOST_ORDER:
             raise ValueError(
-                f"a series must have at most {MOST_TERMS} terms and {MOST_PRODUCTS} products of two; got {count} terms "
-                f"and {products} products for order={order} in {v} variables. Lower the order, or name fewer features."
+                f"a series must have at most {MOST_TERMS} terms, {MOST_PRODUCTS} products of two, order {MOST_ORDER}; "
+                f"got {count} terms and {products} products for order={order} in {v} variables. Lower the order, or "
+                "name fewer features."
             )
 
     def __len__(self) -> int:
@@ -104,11 +105,11 @@ class Terms:
         if self.kind == "each":
             kept = (sums <= self.order).all(1)
             left, right, sums = left[kept], right[kept], sums[kept]
-        width = max(1, self.variables)
-        flat = np.ascontiguousarray(sums).tobytes()
-        target = np.fromiter((places[flat[i : i + width]] for i in range(0, len(flat), width)), np.int64, len(left))
-        if self.variables == 0:
-            target = np.zeros(len(left), dtype=np.int64)
+        width, flat = self.variables, np.ascontiguousarray(sums).tobytes()
+        target = np.zeros(len(left), dtype=np.int64)
+        if width:
+            found = (places[flat[i : i + width]] for i in range(0, len(flat), width))
+            target = np.fromiter(found, np.int64, len(left))
         order = np.argsort(target, kind="stable")
         starts = np.searchsorted(target[order], np.arange(len(exponents)))
         return left[order], right[order], starts
@@ -124,10 +125,8 @@ class Terms:
         """c + sum_j s_j x_j. Shapes: constant (...,), slopes (..., v); returns (..., T)."""
         series = self.constant(np.asarray(constant))
         if self.order > 0:
-            places = [
-                int(np.flatnonzero((self.exponents == row).all(1))[0]) for row in np.eye(self.variables, dtype=int)
-            ]
-            series[..., places] = slopes
+            first = np.flatnonzero(self.degrees == 1)  # one for each variable
+            series[..., first] = np.asarray(slopes)[..., self.exponents[first].argmax(1)]
         return series
 
     def product(self, a: Coefficients, b: Coefficients) -> Coefficients:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import validate_data
 
 from cofrnet.estimators.checks import checked_weight, position_of, require, require_same_length
 from cofrnet.estimators.defaults import loop_options
@@ -161,10 +160,6 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
                 )
         return [j in positions for j in range(len(names))]
 
-    def _encode(self, X: Any) -> Tensor:
-        check_is_fitted(self)
-        return torch.from_numpy(self.encoder_.encode(self._read(X, reset=False)))
-
     # ------------------------------------------------------------------------------ fitting
 
     def _check_parameters(self) -> None:
@@ -213,6 +208,8 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
         rng = check_random_state(self.random_state)
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         rows, held = self._split(targets, rng, given=X_val is not None)
+        if held is not None and weight is not None and not (weight[held].any() and weight[rows].any()):
+            rows, held = np.arange(n), None  # rows that count are too few to hold any out
         if not again:
             learned_from = [_rows_of(column, rows) for column in columns]
             self.encoder_ = TableEncoder.learn(
@@ -267,8 +264,7 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
             generator=generator,
             project=self._projection(data),
         )
-        if first:
-            self.profile_ = self._profile(columns, x)
+        self.profile_ = self._profile(columns, x)
         return self
 
     def _pairs(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> list[tuple[int, int]]:
@@ -461,7 +457,7 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in chunks of bounded memory."""
-        x = self._encode(X).to(self.model_.head.dtype)
+        x = self._inputs(X)[0]
         n = len(x)
         if n < FEWEST_AT_ONCE:  # products of one shape round alike: a row alone scores as it does among others
             x = torch.cat([x, x.new_zeros(FEWEST_AT_ONCE - n, x.shape[1])])

@@ -83,7 +83,8 @@ class NumericColumn:
         return out
 
     def slope(self, x: Floats) -> Floats:
-        """dz/dx, by which a slope in z becomes one in the column's units; at a knot, that to its right. NaN stays NaN.
+        """dz/dx, by which a slope in z becomes one in the column's units; at a knot, that to its right (at the last, to
+        its left). NaN stays NaN.
 
         It is 0 beyond the knots of a bounded column.
         """
@@ -106,6 +107,8 @@ class NumericColumn:
         """Values to look at the column at: those it takes where they are few, else evenly spaced from low to high."""
         if len(self.knots) <= count and self.bounded:
             return np.asarray(self.knots)
+        if not math.isfinite(high - low):
+            return np.asarray(self.knots)[np.linspace(0, len(self.knots) - 1, count).round().astype(int)]
         return np.linspace(low, high, count)
 
     def at(self, values: Any, dtype: Any = np.float32) -> NDArray[Any]:

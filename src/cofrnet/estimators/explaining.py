@@ -17,7 +17,7 @@ from cofrnet.estimators.encoding import NumericColumn, TableEncoder, as_given, n
 from cofrnet.explain import local, overall, series
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
 from cofrnet.explain.series import SeriesExplanation
-from cofrnet.explain.subject import ColumnProfile, Subject, TableProfile
+from cofrnet.explain.subject import ColumnProfile, Subject, TableProfile, evenly
 from cofrnet.export import code, formulas
 from cofrnet.export.formulas import Form
 from cofrnet.export.plan import Plan, plan_of
@@ -48,20 +48,22 @@ class Explaining:
     def _profile(self, columns: Sequence[Any], x: NDArray[Any]) -> TableProfile:
         """Statistics of the training rows, given as columns and as inputs (n, p)."""
         n = len(x)
-        some = np.unique(np.linspace(0, n - 1, min(n, PROFILE_ROWS)).round().astype(np.int64))
+        some = evenly(n, PROFILE_ROWS)
+        seen = x[some]
         profiles = []
         for column, values, own in zip(self.encoder_.columns, columns, self.encoder_.column_inputs, strict=True):
             if isinstance(column, NumericColumn):
                 profiles.append(ColumnProfile.of_numbers(numbers(values, column.name)[some]))
             else:
-                profiles.append(ColumnProfile.of_levels(x[some][:, list(own)]))
+                profiles.append(ColumnProfile.of_levels(seen[:, own[0] : own[-1] + 1] if own else seen[:, :0]))
         subject = self._subject(profiles)
-        spreads = x[some].std(0)
-        rows = torch.as_tensor(x[np.linspace(0, n - 1, min(n, overall.ROWS)).round().astype(np.int64)])
-        rows = rows.to(subject.dtype)
+        spreads = seen.std(0)
+        rows = torch.as_tensor(x[evenly(n, overall.ROWS)]).to(subject.dtype)
         importance = overall.importances(subject, rows)
-        pairs = overall.interactions(subject, rows[: overall.HESSIAN_ROWS], importance, spreads)
-        return TableProfile(tuple(profiles), x[some].mean(0), spreads, importance, pairs)
+        few = rows[evenly(len(rows), overall.HESSIAN_ROWS)]
+        return TableProfile(
+            tuple(profiles), spreads, importance, overall.interactions(subject, few, importance, spreads)
+        )
 
     def _inputs(self, X: Any) -> tuple[Tensor, list[Any]]:
         """Inputs (n, p) in the precision of the model, and the columns."""
@@ -94,7 +96,7 @@ class Explaining:
                 subject, x, data, subject.baseline(kind)[None], f"the {kind} of the training rows"
             )
         rows = self._inputs(baseline)[0]
-        some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_BASELINES)).round().long()
+        some = evenly(len(rows), MOST_BASELINES)
         description = "a given row" if len(some) == 1 else f"each of {len(some)} given rows (their mean)"
         return local.contributions(subject, x, data, rows[some], description)
 
@@ -142,8 +144,9 @@ class Explaining:
         check_is_fitted(self)
         if not isinstance(order, Integral) or order < 0:
             raise ValueError(f"order must be an integer of 0 or more; got order={order!r}.")
-        if ladder is not None and not 0 <= ladder < self.model_.spec.total_ladders:
-            raise ValueError(f"ladder must be from 0 to {self.model_.spec.total_ladders - 1}; got ladder={ladder}.")
+        ladders = self.model_.spec.n_members * self.model_.spec.total_ladders
+        if ladder is not None and not 0 <= ladder < ladders:
+            raise ValueError(f"ladder must be from 0 to {ladders - 1}; got ladder={ladder}.")
         subject = self._subject()
         if center is None or isinstance(center, str):
             inputs = subject.baseline(center or "mean")
@@ -168,7 +171,7 @@ class Explaining:
             ]
         )
         chosen = range(len(numeric)) if features is None else [self._position(feature) for feature in features]
-        chosen = [j for j in chosen if not (numeric[j] and np.isnan(values[j]))]  # a missing value does not vary
+        chosen = [j for j in dict.fromkeys(chosen) if not (numeric[j] and np.isnan(values[j]))]  # missing does not vary
         return series.power_series(
             subject, inputs, values, slopes, self.profile_.input_spreads, chosen, int(order), kind, ladder, rational,
             self._variables_of(chosen),
@@ -183,7 +186,8 @@ class Explaining:
                 else x[:, list(self.encoder_.column_inputs[j])].double().numpy()
                 for j in chosen
             ]
-            return np.concatenate(parts, axis=1), self._subject().scores(x)
+            values = np.concatenate(parts, axis=1) if parts else np.zeros((len(x), 0))
+            return values, self._subject().scores(x)
 
         return source
 
@@ -191,7 +195,7 @@ class Explaining:
         if X is None:
             return self._subject().baseline("mean")[None]
         rows = self._inputs(X)[0]
-        return rows[torch.linspace(0, len(rows) - 1, min(len(rows), 64)).round().long()]
+        return rows[evenly(len(rows), overall.BACKGROUNDS)]
 
     def _position(self, feature: Any) -> int:
         return position_of(feature, self._names(), "features")  # type: ignore[attr-defined]
@@ -231,9 +235,8 @@ class Explaining:
             f"{spec.n_parameters} parameters; {len(self.encoder_.columns)} columns as {spec.n_features} inputs",
         ]
         if "validation_loss" in history:
-            best = getattr(self, "best_epoch_", -1)
-            lines.append(
-                f"trained {len(history['loss'])} epochs, weights of epoch {best + 1}: "
-                f"validation loss {history['validation_loss'][best]:.4g}"
-            )
+            best, losses = getattr(self, "best_epoch_", -1), history["validation_loss"]
+            kept = f"weights of epoch {best + 1}: validation loss {losses[best]:.4g}"
+            start = "the linear start was best on the validation rows, and is kept"
+            lines.append(f"trained {len(losses)} epochs, {start if best < 0 else kept}")
         return "\n".join([*lines, "", str(self.explain_global(features=[]))])

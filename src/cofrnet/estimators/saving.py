@@ -204,7 +204,6 @@ def _profile_fields(profile: TableProfile) -> dict[str, Any]:
             {**asdict(column), "mean": _or_none(column.mean), "median": _or_none(column.median)}
             for column in profile.columns
         ],
-        "input_means": profile.input_means.tolist(),
         "input_spreads": profile.input_spreads.tolist(),
         "importances": profile.importances.tolist(),
         "pairs": [[i, j, list(strength)] for i, j, strength in profile.pairs],
@@ -220,8 +219,8 @@ def _read_profile(fields: Fields, encoder: TableEncoder, spec: CoFrNetSpec) -> T
         _require(fits, f"profile of column {column.name!r:.60}", "that of its kind")
         mean, median = (own.number(name) if numeric else math.nan for name in ("mean", "median"))
         columns.append(ColumnProfile(mean, median, edges, counts))
-    means, spreads = (np.array(fields.numbers(name)) for name in ("input_means", "input_spreads"))
-    _require(len(means) == len(spreads) == spec.n_features, "profile", "of all inputs")
+    spreads = np.array(fields.numbers("input_spreads"))
+    _require(len(spreads) == spec.n_features, "profile", "of all inputs")
     importances = _matrix(fields.any("importances"), (spec.n_outputs, len(columns)))
     found = []
     for pair in fields.any("pairs") or []:
@@ -230,7 +229,7 @@ def _read_profile(fields: Fields, encoder: TableEncoder, spec: CoFrNetSpec) -> T
             type(i) is int and type(j) is int and 0 <= i < len(columns) and 0 <= j < len(columns), "pairs", "positions"
         )
         found.append((i, j, tuple(_matrix([strength], (1, spec.n_outputs))[0].tolist())))
-    return TableProfile(tuple(columns), means, spreads, importances, tuple(found))
+    return TableProfile(tuple(columns), spreads, importances, tuple(found))
 
 
 def _matrix(values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:

@@ -24,7 +24,9 @@ class Explanation:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
+                value = value.copy()
                 value.setflags(write=False)
+                object.__setattr__(self, field.name, value)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -96,11 +98,10 @@ class LocalExplanation(Explanation):
         n, q, _ = self.values.shape
         table: dict[str, Any] = {"row": np.repeat(np.arange(n), q), "output": list(self.output_names) * n}
         table["base"] = np.tile(self.base_values, n)
-        for j, name in enumerate(self.feature_names):
-            table[name if name not in table else f"{name} (feature)"] = self.values[:, :, j].reshape(-1)
-        table["score"] = self.scores.reshape(-1)
-        table["clamped"] = np.repeat(self.clamped, q)
-        return table
+        last = {"score": self.scores.reshape(-1), "clamped": np.repeat(self.clamped, q)}
+        for name, own in zip(self.feature_names, np.moveaxis(self.values, 2, 0), strict=True):
+            table[_free(name, {*table, *last})] = own.reshape(-1)
+        return table | last
 
     def to_shap(self) -> Any:
         """A ``shap.Explanation``: (n, P) for one output, (n, P, q) for several."""
@@ -126,13 +127,13 @@ class LocalExplanation(Explanation):
                 own = self.values[i, c]
                 order = np.argsort(-np.abs(np.nan_to_num(own)), kind="stable")[:most]
                 lines += ["", f"row {i}, {output}: score {_short(self.scores[i, c])}"]
-                rows = [(self.feature_names[j], _short(self.data[i, j]), _signed(own[j])) for j in order]
+                rows = [(self.feature_names[j], _short(self.data[i, j]), signed(own[j])) for j in order]
                 rest = np.delete(own, order)
                 if len(rest) and self.method == "integrated":
-                    rows.append((f"{len(rest)} others", "", _signed(rest.sum())))
+                    rows.append((f"{len(rest)} others", "", signed(rest.sum())))
                 if self.method == "integrated":
-                    rows.append(("baseline", "", _signed(self.base_values[c])))
-                lines += _table(("feature", "value", what), rows)
+                    rows.append(("baseline", "", signed(self.base_values[c])))
+                lines += text_table(("feature", "value", what), rows)
         if len(self) > shown:
             lines += ["", f"... and {len(self) - shown} more rows"]
         return "\n".join(lines)
@@ -167,19 +168,22 @@ class Curve(Explanation):
     def columns(self) -> dict[str, Any]:
         """One line for each output and point of the grid."""
         q, points = self.values.shape
+        parts = ("values", "own", "low", "high")
         return {
             "output": np.repeat(np.asarray(self.output_names, dtype=object), points).tolist(),
-            self.feature: np.tile(self.grid, q),
-            **{name: getattr(self, name).reshape(-1) for name in ("values", "own", "low", "high")},
+            _free(self.feature, {"output", *parts}): np.tile(self.grid, q),
+            **{name: getattr(self, name).reshape(-1) for name in parts},
         }
 
     def __str__(self) -> str:
         """Some points of the curve."""
         some = np.unique(np.linspace(0, len(self.grid) - 1, min(len(self.grid), 11)).round().astype(int))
-        rows = [(_short(self.grid[i]), *(_signed(v) for v in self.values[:, i])) for i in some]
+        rows = [(_short(self.grid[i]), *(signed(v) for v in self.values[:, i])) for i in some]
         if not np.isnan(self.missing).any():
-            rows.append(("missing", *(_signed(v) for v in self.missing)))
-        return "\n".join([f"curve of {self.feature}, {self.unit}", *_table((self.feature, *self.output_names), rows)])
+            rows.append(("missing", *(signed(v) for v in self.missing)))
+        return "\n".join(
+            [f"curve of {self.feature}, {self.unit}", *text_table((self.feature, *self.output_names), rows)]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,10 +205,11 @@ class Surface(Explanation):
     def columns(self) -> dict[str, Any]:
         """One line for each output and pair of points."""
         q, rows, cols = self.values.shape
+        taken = {"output", "values", "joint"}
         return {
             "output": np.repeat(np.asarray(self.output_names, dtype=object), rows * cols).tolist(),
-            self.features[0]: np.tile(np.repeat(self.first, cols), q),
-            self.features[1]: np.tile(self.second, q * rows),
+            _free(self.features[0], taken): np.tile(np.repeat(self.first, cols), q),
+            _free(self.features[1], taken): np.tile(self.second, q * rows),
             "values": self.values.reshape(-1),
             "joint": self.joint.reshape(-1),
         }
@@ -213,8 +218,7 @@ class Surface(Explanation):
         """How far it reaches."""
         names = " and ".join(self.features)
         ends = [
-            f"{o}: {_signed(v.min())} to {_signed(v.max())}"
-            for o, v in zip(self.output_names, self.values, strict=True)
+            f"{o}: {signed(v.min())} to {signed(v.max())}" for o, v in zip(self.output_names, self.values, strict=True)
         ]
         return f"{names} together, beyond their curves, {self.unit}: " + ", ".join(ends)
 
@@ -274,13 +278,18 @@ class GlobalExplanation(Explanation):
             f"importance: {self.definition}",
             f"scale: {self.unit}",
             "",
-            *_table(("feature", "importance", ""), rows),
+            *text_table(("feature", "importance", ""), rows),
         ]
         if len(self.order) > len(order):
             lines.append(f"... and {len(self.order) - len(order)} more features")
         if self.interactions:
             pairs = [(" × ".join(i.features), _short(i.strength.mean())) for i in self.interactions[:5]]
-            lines += ["", f"interactions: {self.interactions_definition}", "", *_table(("features", "strength"), pairs)]
+            lines += [
+                "",
+                f"interactions: {self.interactions_definition}",
+                "",
+                *text_table(("features", "strength"), pairs),
+            ]
         return "\n".join(lines)
 
 
@@ -312,15 +321,22 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
+def _free(name: str, taken: set[str]) -> str:
+    """A name for the column of a feature that no other column has."""
+    while name in taken:
+        name = f"{name} (feature)"
+    return name
+
+
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _signed(value: Any) -> str:
+def signed(value: Any) -> str:
     return "-" if np.isnan(value) else f"{value:+.4g}"
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def text_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: the first column to the left, the others to the right but for bars."""
     widths = [max(len(str(row[i])) for row in [titles, *rows]) for i in range(len(titles))]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cofrnet.core import clamped, curvature, feature_slopes, mean_sensitivities, secant_sensitivities, sensitivities
+from cofrnet.core import curvature, feature_slopes, mean_sensitivities, secant_sensitivities, sensitivities
 from cofrnet.core.ladder import tails
 from cofrnet.core.poles import slope
 from cofrnet.nn import CoFrNet, SubsetLadders
@@ -185,6 +185,22 @@ def _collected(
     return total.permute(2, 0, 1)
 
 
+def _through_curves(model: CoFrNet, weight: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """Weights of the chosen inputs of stacked ladders at every row: their own, and those of their curves times slopes.
+
+    Shapes: weight (members, d+1, L, p + C, 1), slopes (members, C, n); returns (members, d+1, L, k, n).
+    """
+    spec, m = model.spec, model.spec.ladders_per_feature
+    found = weight[:, :, :, inputs].repeat(1, 1, 1, 1, slopes.shape[-1])
+    curved = {feature: place for place, feature in enumerate(spec.curved_features)}
+    for i, feature in enumerate(inputs.tolist()):
+        if feature in curved:
+            first = curved[feature] * m
+            own = weight[:, :, :, spec.n_features + first : spec.n_features + first + m]
+            found[:, :, :, i] += (own * slopes[:, None, None, first : first + m]).sum(3)
+    return found
+
+
 def _reads(bank: Ladders) -> Tensor:
     """Which features each ladder reads, (L, s)."""
     assert isinstance(bank, SubsetLadders)
@@ -204,17 +220,11 @@ def _by_reads(model: CoFrNet, bank: Ladders, rungs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def clamped_share(model: CoFrNet, x: Tensor) -> Tensor:
-    """Share of the rungs below the first that are clamped, for every row. Shapes: x (n, p); returns (n,)."""
-    if model.spec.pole == "smooth":
-        return x.new_zeros(len(x))
-    found = []
+    """Share of the rungs below the first that are clamped, of every row, in bounded memory: (n, p) to (n,)."""
+    found = x.new_zeros(len(x))
     for rows in _chunks(model, len(x)):
-        inside = [
-            clamped(bank._partial_denominators(reads).transpose(0, 1), bank.pole, bank.epsilon)[1:].flatten(0, 2)
-            for _, bank, reads, _ in model.read_by_banks(x[rows])
-        ]
-        found.append(torch.cat(inside).to(x.dtype).mean(0))
-    return torch.cat(found)
+        found[rows] = model.clamped_share(x[rows])
+    return found
 
 
 @torch.no_grad()
@@ -231,8 +241,10 @@ def hessians(model: CoFrNet, x: Tensor, inputs: Tensor | None = None) -> Tensor:
     inputs = torch.arange(spec.n_features) if inputs is None else inputs
     k = len(inputs)
     found = x.new_zeros(len(x), spec.n_outputs, k, k)
-    for start in range(0, len(x), 64):
-        rows = slice(start, min(start + 64, len(x)))
+    rungs = sum(depth + 1 for depth in spec.full_depths) + len(spec.subsets) * (spec.depth + 1)
+    at_once = max(1, NUMBERS_AT_ONCE // (1 + spec.n_members * rungs * k * (1 + spec.ladders_per_feature)))
+    for start in range(0, len(x), at_once):
+        rows = slice(start, min(start + at_once, len(x)))
         _add_hessians(model, x[rows], inputs, found[rows])
     return found
 
@@ -258,13 +270,11 @@ def _add_hessians(model: CoFrNet, x: Tensor, inputs: Tensor, out: Tensor) -> Non
         weight = weight.unsqueeze(-1)  # (members, d+1, L, *fan, 1)
         if name == "full" and spec.variant == "S" and model.curves is not None:
             by_values = by_values + _by_reads(model, bank, s)[:, :, p:]
-            through = weight[:, :, :, p:] * _curve_slopes(model, x)[:, None, None]  # (members, d+1, L, C, n)
-            through = through.reshape(*through.shape[:3], -1, spec.ladders_per_feature, n).sum(4)
-            weight = weight[:, :, :, :p].repeat(1, 1, 1, 1, n).index_add_(3, curved, through)
-        if name == "subsets":
-            everywhere = weight.new_zeros(*weight.shape[:3], p, 1)
-            weight = everywhere.scatter_add_(3, _reads(bank)[None, None, :, :, None].expand(weight.shape), weight)
-        if name != "curves":
+            weight = _through_curves(model, weight, _curve_slopes(model, x), inputs)
+        elif name == "subsets":
+            chosen = (_reads(bank).unsqueeze(-1) == inputs).to(weight.dtype)  # (L, s, k)
+            weight = torch.einsum("mklsi,lsj->mklji", weight, chosen)
+        elif name == "full":
             weight = weight[:, :, :, inputs]  # (members, d+1, L, k, 1 or n)
         gradient = torch.zeros_like(weight[:, 0])  # of the tail t_i, from the last rung up
         for i in range(len(a) - 1, 0, -1):

@@ -13,7 +13,7 @@ from torch import Tensor
 from cofrnet.core import tails
 from cofrnet.explain import inputs
 from cofrnet.explain.data import Curve, GlobalExplanation, Interaction, Surface
-from cofrnet.explain.subject import Subject, TableProfile
+from cofrnet.explain.subject import Subject, TableProfile, evenly
 
 __all__ = ["curve", "explain", "importances", "interactions", "surface"]
 
@@ -21,6 +21,7 @@ Floats = NDArray[np.floating[Any]]
 
 POINTS, SURFACE_POINTS = 64, 24
 ROWS, HESSIAN_ROWS = 1000, 128  # that importances and interactions are taken over, at most, in training
+BACKGROUNDS = 64  # rows that curves and surfaces are averaged over, at most
 MOST_INPUTS, MOST_COLUMNS, MOST_PAIRS, MOST_CURVES = 64, 16, 10, 50
 
 IMPORTANCE = "mean absolute contribution over the rows, from the mean row"
@@ -180,17 +181,17 @@ def explain(
     backgrounds, rows = subject.baseline("mean")[None], "training"
     if x is not None:
         importance = importances(subject, x)
-        some = x[torch.linspace(0, len(x) - 1, min(len(x), HESSIAN_ROWS)).round().long()]
+        some = x[evenly(len(x), HESSIAN_ROWS)]
         pairs = interactions(subject, some, importance, profile.input_spreads)
-        backgrounds, rows = some, "given"
+        backgrounds, rows = x[evenly(len(x), BACKGROUNDS)], "given"
     names = subject.feature_names
     if features is None:
         features = sorted(np.argsort(-importance.mean(0), kind="stable").tolist()[:MOST_CURVES])
     shown = list(own_pairs) or [(i, j) for i, j, _ in pairs[:3]]
     return GlobalExplanation(
         importances=importance,
-        curves=tuple(curve(subject, j, backgrounds[:64], points) for j in features),
-        surfaces=tuple(surface(subject, i, j, backgrounds[:32]) for i, j in shown),
+        curves=tuple(curve(subject, j, backgrounds, points) for j in features),
+        surfaces=tuple(surface(subject, i, j, backgrounds) for i, j in shown),
         interactions=tuple(Interaction((names[i], names[j]), np.array(strength)) for i, j, strength in pairs),
         feature_names=names,
         output_names=subject.output_names,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cofrnet.core.series import Terms, exact, ladder_series
 from cofrnet.errors import PoleWarning
-from cofrnet.explain.data import Explanation, _signed, _table
+from cofrnet.explain.data import Explanation, signed, text_table
 from cofrnet.explain.subject import Subject
 from cofrnet.nn import CoFrNet
 
@@ -91,9 +91,14 @@ class SeriesExplanation(Explanation):
     def error(self, X: Any) -> dict[str, float]:
         """How far it is from the model on rows: the largest and the mean absolute difference, and R² of the scores.
 
-        Features that are not among the variables stay at the centre in the series, but not in the model.
+        Features that are not among the variables stay at the centre in the series, but not in the model. Rows that miss
+        a value of a variable do not count.
         """
         values, scores = self._source(X)
+        whole = ~np.isnan(values).any(1)
+        if not whole.any():
+            raise ValueError("X must have a row that misses no value of the variables; it has none. Pass other rows.")
+        values, scores = values[whole], scores[whole]
         difference = self.evaluate(values) - scores
         spread = ((scores - scores.mean(0)) ** 2).sum()
         return {
@@ -144,21 +149,21 @@ class SeriesExplanation(Explanation):
         table: dict[str, Any] = {"term": [self.monomial(i) for i in range(len(self.exponents))]}
         table["degree"] = self.exponents.sum(1)
         for name, own in zip(self.output_names, self.coefficients, strict=True):
-            table[name] = own.astype(np.float64)
+            table[f"coefficient, {name}"] = own.astype(np.float64)
         return table
 
     def __str__(self) -> str:
         """The largest terms, at one standard deviation of each variable."""
         sizes = np.abs(self.coefficients.astype(np.float64)).max(0) * (self.spread**self.exponents).prod(1)
         order = [0, *[int(i) for i in np.argsort(-sizes, kind="stable") if i != 0]][:15]
-        rows = [(self.monomial(i), *(_signed(float(c)) for c in self.coefficients[:, i])) for i in order]
+        rows = [(self.monomial(i), *(signed(float(c)) for c in self.coefficients[:, i])) for i in order]
         shown = [f"{name}={c:.4g}" for name, c in zip(self.variables, self.center, strict=True)]
         center = ", ".join(shown[:8] + ["..."] * (len(shown) > 8))
         lines = [
             f"power series of order {self.order} in differences from {center}",
             f"scale: {self.unit}; holds to about {self.radius:.2g} standard deviations",
             "",
-            *_table(("term", *self.output_names), rows),
+            *text_table(("term", *self.output_names), rows),
         ]
         if len(self.exponents) > len(order):
             lines.append(f"... and {len(self.exponents) - len(order)} more terms")
@@ -170,7 +175,8 @@ def model_series(
 ) -> NDArray[Any]:
     """Series of the scores of a CoFrNet, (q, T), whose inputs are linear in the variables: constant + slopes δ.
 
-    `ladder` takes the value of one ladder, by its place in the head, instead of the scores: (1, T). Exact where
+    `ladder` takes the value of one ladder, by its place in the head (those of the second member follow those of the
+    first), instead of the scores: (1, T). Exact where
     constant and slopes are fractions (dtype object). Shapes: constant (p,), slopes (p, v).
     """
     as_numbers = exact if constant.dtype == object else (lambda t: np.asarray(t, dtype=np.float64))
@@ -216,7 +222,9 @@ def model_series(
                 reads = np.concatenate([x, values[0]])
         everything = np.concatenate(values) if values else x[:0]
         if ladder is not None:
-            return everything[ladder][None]
+            if ladder < (i + 1) * spec.total_ladders:
+                return everything[ladder - i * spec.total_ladders][None]
+            continue
         total = total + head[i] @ everything
     return total / members if constant.dtype != object else total * Fraction(1, members)
 

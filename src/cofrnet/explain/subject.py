@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +15,18 @@ from torch import Tensor
 
 from cofrnet.nn import CoFrNet
 
-__all__ = ["ColumnProfile", "Subject", "TableProfile"]
+__all__ = ["ColumnProfile", "Subject", "TableProfile", "evenly"]
 
 Floats = NDArray[np.floating[Any]]
 
 BINS = 40
+CHUNK = 8192
+
+
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """Positions of at most `most` of n rows, evenly spread over all of them."""
+    count = min(n, most)
+    return np.arange(count, dtype=np.int64) * n // max(count, 1)
 
 
 @dataclass(frozen=True)
@@ -40,18 +48,20 @@ class ColumnProfile:
         x = x[~np.isnan(x)]
         if len(x) == 0:
             return cls(0.0, 0.0, (0.0, 1.0), (0.0,))
-        low, high = np.quantile(x, [0.005, 0.995])
+        low, high = (float(v) for v in np.quantile(x, [0.005, 0.995]))
         if low == high:
             low, high = float(x.min()), float(x.max())
         if low == high:
-            high = low + 1.0
-        counts, edges = np.histogram(x.clip(low, high), bins=BINS, range=(low, high))
-        with np.errstate(over="ignore"):
+            high = low + max(1.0, abs(low))
+        with np.errstate(over="ignore", invalid="ignore"):
             mean = float(x.mean())
+            try:
+                counts, edges = np.histogram(x.clip(low, high), bins=BINS, range=(low, high))
+            except ValueError:  # too narrow or too wide for floats to be divided
+                counts, edges = np.array([len(x)]), np.array([low, high])
         median = float(np.median(x))
-        return cls(
-            mean if np.isfinite(mean) else median, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist())
-        )
+        mean = mean if np.isfinite(mean) else median
+        return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()))
 
     @classmethod
     def of_levels(cls, inputs: Floats) -> ColumnProfile:
@@ -67,7 +77,6 @@ class TableProfile:
     """
 
     columns: tuple[ColumnProfile, ...]
-    input_means: Floats
     input_spreads: Floats
     importances: Floats
     pairs: tuple[tuple[int, int, tuple[float, ...]], ...]
@@ -93,7 +102,7 @@ class Subject:
         """Names of the columns."""
         return tuple(column.name for column in self.columns)
 
-    @property
+    @cached_property
     def places(self) -> list[slice]:
         """Where the inputs of each column are."""
         ends = np.cumsum([0, *(len(column.inputs) for column in self.columns)])
@@ -111,7 +120,8 @@ class Subject:
     def scores(self, x: Tensor) -> Floats:
         """Shapes: x (n, p); returns (n, q), in the unit of the score."""
         with torch.no_grad():
-            return self.model(x).double().numpy() * self.scale + self.offset
+            found = torch.cat([self.model(part) for part in x.split(CHUNK)])
+        return found.double().numpy() * self.scale + self.offset
 
     def by_column(self, of_inputs: Floats) -> Floats:
         """Sums over the inputs of each column. Shapes: (..., p) to (..., P)."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
 
 __all__ = ["LANGUAGES", "to_code"]
@@ -24,7 +26,9 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
     javascript : ``score(row)`` takes an object by column; exported for Node where there is ``module``.
     c : ``void score(const double *numbers, const char *const *texts, double *scores)``, both indexed by column: the
     number of a numeric column (NAN where missing), the text of a categorical one (NULL where missing).
-    sql : a query that adds the columns ``score_<output>`` to those of the table; missing values are NULL.
+    sql : a query for the columns that the model reads and ``score_<output>``; missing values are NULL.
+
+    A date is given as the number of days since 1970-01-01.
     """
     if language not in LANGUAGES:
         raise ValueError(f"language must be one of {sorted(LANGUAGES)}; got language={language!r}.")
@@ -34,25 +38,33 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
 
 
 def _head(plan: Plan, comment: str) -> str:
-    outputs = ", ".join(plan.output_names).replace("\n", " ").replace("*/", "* /")
-    lines = ["Written by cofrnet: the scores of a fitted model.", f"Outputs: {outputs}. Scale: {plan.unit}."]
-    return "\n".join(f"{comment} {line}" for line in lines)
+    """Lines of comment; what is not a plain character in them, names of classes among it, cannot end the comment."""
+    lines = ["Written by cofrnet: the scores of a fitted model.", f"Outputs: {', '.join(plan.output_names)}.",
+             f"Scale: {plan.unit}."]  # fmt: skip
+    plain = ["".join(c if c.isprintable() and c not in "*/\\" else "?" for c in line) for line in lines]
+    return "\n".join(f"{comment} {line}" for line in plain)
+
+
+def _digits(value: float) -> str:
+    """A number in as many digits as it takes: nine for those of float32."""
+    short = f"{value:.9g}"
+    return short if np.float32(value) == value else repr(value)
 
 
 def _number(value: float) -> str:
-    text = f"{value:.9g}"
+    text = _digits(value)
     return text if any(c in text for c in ".en") else text + ".0"
 
 
 def _json(plan: Plan) -> str:
-    """The plan as one JSON object, numbers to nine digits."""
+    """The plan as one JSON object."""
 
     def short(value: Any) -> Any:
         if isinstance(value, dict):
             return {k: short(v) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [short(v) for v in value]
-        return float(f"{value:.9g}") if isinstance(value, float) else value
+        return float(_digits(value)) if isinstance(value, float) else value
 
     whole = asdict(plan)
     whole["members"] = short(whole["members"])
@@ -414,15 +426,21 @@ def _sql_number(column: ColumnPlan) -> str:
 def _sql_level(column: ColumnPlan, place: int) -> str:
     """1.0 where the column has this level."""
     text = f"CAST({_quoted(column.name)} AS VARCHAR)"
-    known = {"True": ("True", "true", "1"), "False": ("False", "false", "0")}
-    own = ", ".join(map(_literal, known.get(column.levels[place], (column.levels[place],))))
+    own = ", ".join(map(_literal, _sql_texts(column.levels[place])))
     tests = [f"{text} IN ({own})"]
     if place == column.missing:
         tests.append(f"{_quoted(column.name)} IS NULL")
     if place == column.other:
-        every = ", ".join(_literal(v) for level in column.levels for v in known.get(level, (level,)))
+        every = ", ".join(_literal(v) for level in column.levels for v in _sql_texts(level))
         tests.append(f"{text} NOT IN ({every})")
     return f"CASE WHEN {' OR '.join(tests)} THEN 1.0 ELSE 0.0 END"
+
+
+def _sql_texts(level: str) -> tuple[str, ...]:
+    """How databases write a level: bools and whole numbers differ among them."""
+    known = {"True": ("True", "true", "1"), "False": ("False", "false", "0")}
+    whole = re.fullmatch(r"-?[0-9]+", level) is not None
+    return known.get(level, (level, f"{level}.0") if whole else (level,))
 
 
 def _sql(plan: Plan, name: str) -> str:
@@ -434,16 +452,19 @@ def _sql(plan: Plan, name: str) -> str:
                 inputs.append(f"CASE WHEN {_quoted(column.name)} IS NULL THEN 1.0 ELSE 0.0 END")
         else:
             inputs += [_sql_level(column, place) for place in range(len(column.levels))]
-    xs = [f"x{i}" for i in range(len(inputs))]
+    mark = "c"  # of the names of our own columns: one that no column of the table starts with
+    while any(column.name.lower().startswith(mark) for column in plan.columns):
+        mark += "_"
+    xs = [f"{mark}x{i}" for i in range(len(inputs))]
     named = ", ".join(f"{expression} AS {x}" for expression, x in zip(inputs, xs, strict=True))
-    steps = [f"s0 AS MATERIALIZED (SELECT *, {named} FROM {name})"]
     carried = [_quoted(column.name) for column in plan.columns]
+    steps = [f"s0 AS MATERIALIZED (SELECT {', '.join(carried)}, {named} FROM {name})"]
     outputs: list[list[str]] = [[] for _ in plan.scale]
     everything = list(xs)  # columns that later steps may need
     for m, member in enumerate(plan.members):
         finished: list[str] = []
         for group in _groups(member.ladders, len(xs)):
-            names = [f"m{m}l{i}" for i, _ in group]
+            names = [f"{mark}m{m}l{i}" for i, _ in group]
             deepest = max(len(ladder.rungs) for _, ladder in group)
             started: set[str] = set()
             for k in range(deepest - 1, -1, -1):
@@ -451,7 +472,7 @@ def _sql(plan: Plan, name: str) -> str:
                 for (_, ladder), t in zip(group, names, strict=True):
                     if k >= len(ladder.rungs):
                         continue
-                    read = [xs[i] if i < len(xs) else f"m{m}l{i - len(xs)}" for i in ladder.reads]
+                    read = [xs[i] if i < len(xs) else f"{mark}m{m}l{i - len(xs)}" for i in ladder.reads]
                     a = _affine(ladder.rungs[k][0], ladder.rungs[k][1], read)
                     current.append(f"{a} + {_sql_reciprocal(t, plan)} AS {t}" if t in started else f"{a} AS {t}")
                     new.append(t)
@@ -464,7 +485,7 @@ def _sql(plan: Plan, name: str) -> str:
             finished += names
         everything += finished
         for c, parts in enumerate(outputs):
-            own = [f"m{m}l{i}" for i in range(len(member.ladders))]
+            own = [f"{mark}m{m}l{i}" for i in range(len(member.ladders))]
             parts.append(_affine(member.intercept[c], [*member.linear[c], *member.head[c]], [*xs, *own]))
     scores = [
         f"{offset!r} + {scale / len(plan.members)!r} * {_sum(parts)} AS {_quoted('score_' + output)}"

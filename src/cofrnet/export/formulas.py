@@ -17,7 +17,8 @@ def to_sympy(plan: Plan, form: Form = "nested", exact: bool = False) -> Any:
 
     Symbols are the columns where their scaling is a straight line (scaling "standard" or "minmax"), which is folded in;
     else ``z(column)``, the scaled column; and ``column=level``, 1 or 0. A clamped ladder is written without its clamp:
-    the two are equal wherever no rung is clamped.
+    the two are equal wherever no rung is clamped. A missing value is ``z(column) = 0`` and ``column=missing`` 1; of a
+    column whose scaling is folded in, the value whose scaled one is 0.
 
     "nested" is the model as it is; "rational" one fraction P/Q; "expanded" the same with both multiplied out;
     "factored" with both in factors. Those three are for small models: their degree is the number of ladders times their
@@ -118,8 +119,9 @@ def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
     for c, output in enumerate(plan.output_names):
         if plan.scale[c] != 1 or plan.offset[c] != 0 or len(plan.members) > 1:
             name = _latex_name(output)
-            scaled = f"{plan.offset[c]:.{digits}g} + {plan.scale[c]:.{digits}g}\\," if plan.scale[c] != 1 else ""
-            lines.append(rf"\mathrm{{score}}_{{{name}}} &= {scaled}{mean}_{{{name}}}")
+            offset = f"{_latex_number(plan.offset[c], digits)} + " if plan.offset[c] != 0 else ""
+            scale = f"{_latex_number(plan.scale[c], digits)}\\," if plan.scale[c] != 1 else ""
+            lines.append(rf"\mathrm{{score}}_{{{name}}} &= {offset}{scale}{mean}_{{{name}}}")
     if plan.pole == "smooth":
         square = f"{plan.epsilon**2:.{digits}g}"
         lines.append(rf"&\text{{with }} \tfrac{{1}}{{t}} \text{{ standing for }} \tfrac{{t}}{{t^2 + {square}}}")
@@ -141,7 +143,7 @@ def _latex_name(name: str) -> str:
 
 
 def _latex_sum(bias: float, weights: Sequence[float], names: Sequence[str], digits: int) -> str:
-    parts = [f"{bias:.{digits}g}"] if bias != 0 else []
+    parts = [_latex_number(bias, digits)] if bias != 0 else []
     for weight, name in zip(weights, names, strict=True):
         if float(f"{weight:.{digits}g}") != 0:
             sign = "-" if weight < 0 else ("+" if parts else "")

@@ -177,7 +177,9 @@ class LadderDropout(nn.Module):
         """Values, with a share of them set to 0 in training and the rest scaled up by as much."""
         if not self.training or self.share == 0:
             return values
-        kept = torch.empty_like(values).bernoulli_(1 - self.share, generator=self.generator)
+        where = values.device if self.generator is None else self.generator.device
+        kept = torch.empty(values.shape, dtype=values.dtype, device=where)
+        kept = kept.bernoulli_(1 - self.share, generator=self.generator).to(values.device)
         return values * kept.div_(1 - self.share)
 
     def extra_repr(self) -> str:
@@ -320,14 +322,15 @@ class CoFrNet(nn.Module):
         return scores.mean(-2) if self.spec.n_members > 1 else scores.squeeze(-2)
 
     @torch.no_grad()
-    def clamped_share(self, x: Tensor) -> float:
-        """Share of the rungs below the first that are clamped on the rows x, (n, p)."""
-        banks = self.read_by_banks(x)
-        inside = [
-            clamped(bank.partial_denominators(reads), bank.pole, bank.epsilon)[1:].float().mean()
-            for _, bank, reads, _ in banks
-        ]
-        return float(torch.stack(inside).mean()) if inside else 0.0
+    def clamped_share(self, x: Tensor) -> Tensor:
+        """Share of the rungs below the first that are clamped, of every row. Shapes: x (n, p); returns (n,)."""
+        inside, rungs = x.new_zeros(len(x)), 0
+        if self.spec.pole == "clamp":
+            for _, bank, reads, _ in self.read_by_banks(x):
+                a = bank.partial_denominators(reads)  # (d+1, n, [members,] L)
+                inside += clamped(a, bank.pole, bank.epsilon)[1:].transpose(0, 1).flatten(1).sum(1)
+                rungs += bank.members * sum(bank.depths)
+        return inside / max(1, rungs)
 
     def member(self, index: int) -> CoFrNet:
         """A CoFrNet that is one of the members, with parameters of its own."""

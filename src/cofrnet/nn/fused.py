@@ -67,7 +67,7 @@ def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> Close
     own = [t for t in (model.linear, model.intercept, model.head) if t is not None]
     parameters = own + [t for bank in banks for t in (bank.weight, bank.bias)]
     kernels = fused_kernels(x, *parameters)
-    if kernels is None:
+    if kernels is None or (gradients_to_grad and any(t.grad is None for t in parameters)):
         return None
     return ClosedForm(model, parameters, len(x), kernels, [t.grad for t in parameters] if gradients_to_grad else None)
 

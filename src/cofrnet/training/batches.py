@@ -28,7 +28,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory: features (n, p), targets (n, ...), and weights, None or (n,) or (n, members)."""
+    """Rows in memory: features (n, p), targets (n, ...), and weights, None or (n,) or (n, members), of mean 1."""
 
     x: Tensor
     y: Tensor
@@ -76,7 +76,8 @@ class Rows:
 class Stream:
     """Batches that someone else makes: an iterable, such as a DataLoader, that can be gone through once an epoch.
 
-    Its items are (x, y) or (x, y, weight). `length` is the number of batches, needed where the iterable has no len().
+    Its items are (x, y) or (x, y, weight), weights with a mean of 1 over all. `length` is the number of batches, needed
+    where the iterable has no len().
     """
 
     iterable: Iterable[tuple[Tensor, ...]]

@@ -19,9 +19,12 @@ from cofrnet.nn import LadderDropout, fused
 from cofrnet.training.adamw import AdamW
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint
-from cofrnet.training.losses import Loss
+from cofrnet.training.losses import Loss, has_slopes
 
 __all__ = ["Callback", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
+
+
+MOST_FORMS = 8  # sizes of batches whose memory is kept
 
 
 class FitInterruptedWarning(UserWarning):
@@ -96,14 +99,12 @@ def _sum_of_squares(steps: int, cycle: bool) -> float:
 
 
 def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over rows for each member. Shapes: losses (n, m), weight None or (n,) or (n, m); returns (m,)."""
-    return losses.mean(0) if weight is None else (losses * _shares(weight)).sum(0)
+    """Mean over rows of loss times weight, for each member; weights are taken to have a mean of 1 over all rows.
 
-
-def _shares(weight: Tensor) -> Tensor:
-    """Each row's share of the weight. Shapes: weight (n,) or (n, m); returns (n, 1) or (n, m)."""
-    weight = weight if weight.ndim == 2 else weight.unsqueeze(1)
-    return weight / weight.sum(0).clamp_min(1e-12)
+    So a row counts the same whatever rows share its batch. Shapes: losses (n, m), weight None or (n,) or (n, m);
+    returns (m,).
+    """
+    return losses.mean(0) if weight is None else (losses * weight.reshape(len(losses), -1)).mean(0)
 
 
 @torch.no_grad()
@@ -114,7 +115,7 @@ def evaluate(model: Any, data: Rows, functions: Sequence[Loss], chunk: int = 819
     for start in range(0, len(data), chunk):
         part = data.select(torch.arange(start, min(start + chunk, len(data))))
         scores = model.member_scores(part.x)
-        weight = torch.ones(len(part), 1) if part.weight is None else part.weight.reshape(len(part), -1)
+        weight = scores.new_ones(len(part), 1) if part.weight is None else part.weight.reshape(len(part), -1)
         for i, function in enumerate(functions):
             totals[i] = totals[i] + (function(scores, part.y) * weight).sum(0)
         mass = mass + weight.sum(0)
@@ -125,7 +126,7 @@ class _Best:
     """The best weights so far, of each member by its own validation loss."""
 
     def __init__(self, model: nn.Module, members: int) -> None:
-        self.loss = torch.full((members,), math.inf)
+        self.loss = next(model.parameters()).new_full((members,), math.inf)
         self.state = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.epoch = 0
 
@@ -177,8 +178,8 @@ def train(
     options = options or LoopOptions()
     generator = generator or torch.Generator().manual_seed(torch.seed())
     run = _Run(model, loss, data, validation, options, generator, metrics or {}, project)
-    first = run.resume(checkpoint)
     try:
+        first = run.resume(checkpoint)
         for number in range(first, options.max_epochs):
             row = run.epoch(number)
             if checkpoint is not None and checkpoint.is_due(number):
@@ -195,6 +196,8 @@ def train(
             FitInterruptedWarning,
             stacklevel=2,
         )
+    finally:
+        run.release()
     return run.finish()
 
 
@@ -218,6 +221,7 @@ class _Run:
         self.optimizer = AdamW(model, members)
         self.best = _Best(model, members)
         self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
+        self.loss_reads_parameters = False  # such as a penalty; autograd then differentiates everything
         self._draw_from(generator)
         self.trained = Trained()
         self.since_best = 0
@@ -240,6 +244,7 @@ class _Run:
         if checkpoint is not None:
             saved = checkpoint.load(self.model, self.optimizer, self.generator, self.best)
         self.model.eval()
+        self.loss_reads_parameters = self._loss_reads_parameters()
         if saved is not None:
             first, self.since_best, history = saved
             self.trained.history = history
@@ -251,6 +256,15 @@ class _Run:
         elif isinstance(self.data, Rows):
             self.latest = float(evaluate(self.model, self.data, [self.loss])[0].mean())
         return 0
+
+    def _loss_reads_parameters(self) -> bool:
+        """Whether the loss has a gradient that does not come through the scores."""
+        if has_slopes(self.loss) or not isinstance(self.data, Rows):
+            return not has_slopes(self.loss)
+        some = self.data.select(torch.arange(min(2, len(self.data))))
+        with torch.no_grad():
+            scores = self.model.member_scores(some.x)
+        return self.loss(scores, some.y).requires_grad
 
     def epoch(self, number: int) -> dict[str, float]:
         """Go through the data once; the row of the history that it makes."""
@@ -264,7 +278,7 @@ class _Run:
         self.latest = row.get("validation_loss", row["loss"])
         shown = self.validation if self.validation is not None else self.data
         if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":
-            row["clamped"] = self.model.clamped_share(shown.x[:256])
+            row["clamped"] = float(self.model.clamped_share(shown.x[:256]).mean())
         for name, value in row.items():
             self.trained.history.setdefault(name, []).append(value)
         return row
@@ -273,7 +287,7 @@ class _Run:
         options, optimizer = self.options, self.optimizer
         self.model.train()
         decay = options.weight_decay(self.latest) if callable(options.weight_decay) else options.weight_decay
-        total = torch.zeros(())
+        total = torch.zeros_like(self.optimizer.values[0])
         count, rate = 0, options.learning_rate
         step = number * self.data.n_batches(options.batch_size)
         for x, y, weight in self.data.batches(options.batch_size, self.generator):
@@ -293,34 +307,46 @@ class _Run:
 
         Where the model has a closed form, autograd differentiates at most the loss, by the scores.
         """
-        if len(x) not in self.forms:
-            self.forms[len(x)] = fused.closed_form(self.model, x, gradients_to_grad=True)
-        form = self.forms[len(x)]
+        form = self._closed_form(x)
         if form is None:
             self.optimizer.gradient.zero_()
             losses = weighted_mean(self.loss(self.model.member_scores(x), y), weight)
             losses.sum().backward()
             return losses.detach()
         losses, slopes = self._losses_with_slopes(form.scores(x).permute(2, 0, 1), y)
-        share = 1 / len(x) if weight is None else _shares(weight).unsqueeze(-1)
+        share = 1 / len(x) if weight is None else weight.reshape(len(x), -1, 1) / len(x)
         form.gradients(slopes.mul_(share).permute(1, 2, 0))
         return weighted_mean(losses, weight)
 
+    def _closed_form(self, x: Tensor) -> fused.ClosedForm | None:
+        """The closed form for as many rows, where it gives all gradients there are."""
+        if self.loss_reads_parameters:
+            return None
+        if len(x) not in self.forms:
+            if len(self.forms) >= MOST_FORMS:
+                self.forms.clear()
+            form = fused.closed_form(self.model, x, gradients_to_grad=True)
+            owned = form is not None and {*map(id, form.parameters)} == {*map(id, self.optimizer.parameters)}
+            self.forms[len(x)] = form if owned else None
+        return self.forms[len(x)]
+
     def _losses_with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Losses of every row, (n, members), and their derivatives by the scores, (n, members, q)."""
-        if hasattr(self.loss, "with_slopes"):
-            return self.loss.with_slopes(scores, y)
+        if has_slopes(self.loss):
+            return self.loss.with_slopes(scores, y)  # type: ignore[attr-defined]
         scores.requires_grad_()
         losses = self.loss(scores, y)
-        losses.sum().backward()
-        assert scores.grad is not None
-        return losses.detach(), scores.grad
+        (slopes,) = torch.autograd.grad(losses.sum(), scores)
+        return losses.detach(), slopes
 
-    def finish(self) -> Trained:
-        """Leave the model with the weights to keep."""
+    def release(self) -> None:
+        """Leave the model in evaluation mode, its parameters with memory of their own."""
         self.model.eval()
         self.optimizer.release()
         self._draw_from(None)
+
+    def finish(self) -> Trained:
+        """Leave the model with the weights to keep."""
         self.trained.best_epoch = self.done - 1
         if self.validation is not None:
             whole = self.done == self.options.max_epochs
@@ -338,8 +364,11 @@ def _last_is_as_good(model: Any, best: _Best, loss: Loss, validation: Rows) -> T
     excess = last - row_losses(model, loss, validation)
     for name, value in model.named_parameters():
         value.copy_(present[name])
-    error = excess.std(0) / math.sqrt(len(excess))
-    return excess.mean(0) <= error
+    weight = torch.ones_like(excess[:, :1]) if validation.weight is None else validation.weight.reshape(len(excess), -1)
+    share = weight / weight.sum(0)
+    mean = (share * excess).sum(0)
+    variance = (share**2 * (excess - mean) ** 2).sum(0)
+    return (mean <= variance.sqrt()) & (len(excess) > 1)
 
 
 @torch.no_grad()

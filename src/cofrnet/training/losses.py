@@ -2,7 +2,7 @@
 
 A loss is any function of scores (n, members, q) and targets (n, ...) that returns the cost of every row and member,
 (n, members). Weighting and averaging over rows is the loop's. A loss that also has `with_slopes` gives its derivatives
-by the scores, (n, members, q), in closed form, and spares autograd the work.
+by the scores, (n, members, q), in closed form, and spares autograd the work; the loop may write over them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,17 @@ from torch.nn import functional
 __all__ = ["AbsoluteError", "Huber", "LogLoss", "Loss", "MultinomialLogLoss", "SquaredError"]
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def has_slopes(loss: Loss) -> bool:
+    """Whether a loss gives its own slopes: its class, or the one it has `__call__` from, has `with_slopes`.
+
+    A subclass that changes the loss, but not the slopes, has none.
+    """
+    for kind in type(loss).__mro__:
+        if "__call__" in vars(kind) or "with_slopes" in vars(kind):
+            return "with_slopes" in vars(kind) and "__call__" in vars(kind)
+    return False
 
 
 @dataclass(frozen=True)

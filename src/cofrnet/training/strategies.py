@@ -38,8 +38,8 @@ class Boosted(nn.Module):
             offset = sum(model.member_scores(x) for model in self._earlier)
         return scores + offset
 
-    def clamped_share(self, x: Tensor) -> float:
-        """Share of the stage's rungs that are clamped on the rows x."""
+    def clamped_share(self, x: Tensor) -> Tensor:
+        """Share of the stage's rungs that are clamped, of every row."""
         return self.stage.clamped_share(x)
 
 
