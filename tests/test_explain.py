@@ -253,3 +253,70 @@ def test_models_in_pickles_explain(messy):
     assert isinstance(model.explain_local(X[:3]), LocalExplanation)
     plain = CoFrNetClassifier(**{**FAST, "max_epochs": 2}).fit(X[["income"]].to_numpy(), y > 0)
     assert plain.explain_local(X[["income"]].to_numpy()[:3]).feature_names == ("x0",)
+
+
+def test_the_order_of_rows_does_not_matter():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(600, 3)), columns=list("abc"))
+    model = CoFrNetRegressor(**FAST).fit(X, X["a"] * X["b"] + X["c"])
+    usual, ordered = model.explain_global(X), model.explain_global(X.sort_values("a"))
+    reach = np.ptp(usual.curve("b").values)
+    assert np.abs(usual.curve("b").values - ordered.curve("b").values).max() < 0.15 * reach
+    np.testing.assert_array_equal(ordered.curve("b").values, model.curve("b", X.sort_values("a")).values)
+
+
+def test_parts_that_come_later_are_explained_too():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(400, 2)), columns=["a", "b"])
+    model = CoFrNetRegressor(random_state=0, learning_rate=0.5).partial_fit(X, 0.1 * X["a"])
+    for _ in range(30):
+        model.partial_fit(X, 3 * X["b"])
+    assert model.explain_global().order[0] == 1
+
+
+def test_features_may_have_any_name():
+    rng = np.random.default_rng(0)
+    names = ["row", "output", "base", "score", "clamped", "values", "high", "low"]
+    X = pd.DataFrame(rng.normal(size=(100, len(names))), columns=names)
+    model = CoFrNetRegressor(**{**FAST, "max_epochs": 1}).fit(X, X["score"] + X["high"])
+    found = model.explain_local(X[:3])
+    frame = found.to_frame()
+    np.testing.assert_allclose(frame["score (feature)"], found.values[:, 0, 3])
+    np.testing.assert_allclose(frame["score"], found.scores[:, 0])
+    curve = model.curve("high")
+    np.testing.assert_allclose(curve.to_frame()["high (feature)"], curve.grid)
+    assert model.surface("values", "joint" if "joint" in names else "low").to_frame().shape[1] == 5
+
+
+@pytest.mark.parametrize(
+    "column", [np.full(60, 1e20), 1.7e18 + 256.0 * (np.arange(60) % 5), np.where(np.arange(60) % 2, 1.7e308, -1.7e308)]
+)
+def test_extreme_columns_are_explained(column):
+    X = pd.DataFrame({"a": column, "b": np.arange(60.0)})
+    model = CoFrNetRegressor(**{**FAST, "max_epochs": 2}).fit(X, X["b"])
+    assert np.isfinite(model.explain_local(X[:5]).values).all()
+    assert np.isfinite(model.curve("a").values).all()
+
+
+def test_a_model_without_ladders_is_explained():
+    X = pd.DataFrame({"c": ["u", "v"] * 40})
+    model = CoFrNetRegressor(**FAST, variant="D", pole="clamp").fit(X, (X["c"] == "u").astype(float))
+    found = model.explain_local(X[:4])
+    assert (found.clamped == 0).all()
+    assert np.abs(found.gap).max() < 1e-5
+    assert model.power_series(1).terms
+
+
+def test_explanations_do_not_lend_their_arrays():
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    model = CoFrNetRegressor(**{**FAST, "max_epochs": 1}).fit(X, X[:, 0])
+    assert model.explain_global().importances is not model.profile_.importances
+    assert model.profile_.importances.flags.writeable
+
+
+def test_the_summary_says_that_the_start_was_best():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    model = CoFrNetRegressor(random_state=0, max_epochs=2, learning_rate=30.0).fit(X, X[:, 0])
+    assert model.best_epoch_ == -1
+    assert "the linear start was best" in model.summary()

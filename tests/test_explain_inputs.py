@@ -78,8 +78,6 @@ def test_contributions_are_integrated_gradients(name):
     for i in range(steps):
         at = baseline + (i + 0.5) / steps * (x - baseline)
         total += inputs.slopes(model, at) / steps
-    if model.spec.n_curves:  # curves do not bend the sum, but their share is exactly their difference
-        pass
     torch.testing.assert_close(found.values, total * (x - baseline).unsqueeze(1), rtol=1e-4, atol=1e-4)
 
 
@@ -151,10 +149,23 @@ def test_secants_account_for_the_whole_difference(pole, way):
 
 def test_the_clamped_share_is_that_of_each_row():
     model, x = model_of("DL", "clamp"), rows(30)
-    share = inputs.clamped_share(model, x)
-    assert share.shape == (30,)
-    assert float(share.mean()) == pytest.approx(
-        float(torch.stack([inputs.clamped_share(model, row[None])[0] for row in x]).mean())
-    )
-    assert (share > 0).any()
+    for row, share in zip(x, inputs.clamped_share(model, x), strict=True):
+        inside = count = 0
+        for bank in (model.curves, model.full):
+            weight, bias = (part.detach() for part in bank.rungs())
+            for ladder, depth in enumerate(bank.depths):
+                own = row[ladder] if bank is model.curves else row
+                a = [float((weight[k, ladder] * own).sum() + bias[k, ladder]) for k in range(depth + 1)]
+                t = a[-1]
+                for k in range(depth, 0, -1):
+                    inside += abs(t) < 0.1
+                    count += 1
+                    t = a[k - 1] + (1 if t >= 0 else -1) / max(abs(t), 0.1)
+        assert float(share) == pytest.approx(inside / count)
     assert (inputs.clamped_share(model_of("DL", "smooth"), x) == 0).all()
+
+
+def test_secants_see_a_jump_however_narrow():
+    a, b = torch.tensor([[0.0], [-1e-9]], dtype=torch.float64), torch.tensor([[0.0], [1e-9]], dtype=torch.float64)
+    secants = core.secant_sensitivities(a, b, 1, "clamp")
+    assert float((secants * (b - a)).sum()) == pytest.approx(20.0)

@@ -207,3 +207,63 @@ def test_impossible_formulas_are_refused():
         model.to_code("sql", "people; DROP TABLE x")
     with pytest.raises(ValueError, match="form must be"):
         model.to_sympy("simple")
+
+
+def in_sqlite(model, frame, name="people"):
+    connection = sqlite3.connect(":memory:")
+    frame.to_sql(name, connection, index=False)
+    return [row[-1] for row in connection.execute(model.to_code("sql", name))]
+
+
+def test_names_of_columns_do_not_collide_with_our_own():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    model = CoFrNetRegressor(**FAST).fit(X, X[:, 0] * X[:, 1])
+    frame = pd.DataFrame(X, columns=["x0", "x1", "x2"])
+    np.testing.assert_allclose(in_sqlite(model, frame), model.predict(X), rtol=1e-5, atol=1e-5)
+    odd = frame.rename(columns={"x0": "cx0", "x1": "c_m0l0", "x2": "Score"})
+    model = CoFrNetRegressor(**FAST).fit(odd, X[:, 0] * X[:, 1])
+    np.testing.assert_allclose(in_sqlite(model, odd), model.predict(odd), rtol=1e-5, atol=1e-5)
+
+
+def test_categories_that_are_whole_numbers():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"code": rng.choice([1.0, 2.0, 3.0, np.nan], 300), "u": rng.normal(size=300)})
+    model = CoFrNetRegressor(**FAST, categorical_features=["code"]).fit(frame, 10 * frame["code"].fillna(0))
+    np.testing.assert_allclose(in_sqlite(model, frame), model.predict(frame), rtol=1e-5, atol=1e-4)
+    space = {}
+    exec(model.to_code("python"), space)
+    assert_same([space["score"](row) for row in records(frame)], model, frame)
+
+
+@pytest.mark.parametrize(
+    "name", ["yes\nraise SystemExit #", "a\rraise SystemExit", "*/ int x; /*", "\u2028boom()", "a\\"]
+)
+def test_names_of_classes_are_not_run(name, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1))
+    model = CoFrNetClassifier(**FAST).fit(X, np.where(X[:, 0] > 0, name, "no"))
+    space = {}
+    exec(model.to_code("python"), space)
+    assert space["score"]({"x0": 0.5})[0] == pytest.approx(model.decision_function([[0.5]])[0], abs=1e-5)
+    if shutil.which("gcc"):
+        (tmp_path / "m.c").write_text(model.to_code("c"))
+        subprocess.run(["gcc", "-std=c99", "-fsyntax-only", "-Wall", "-Werror", "m.c"], cwd=tmp_path, check=True)
+    assert len(in_sqlite(model, pd.DataFrame({"x0": X[:, 0]}))) == 100
+
+
+def test_models_in_double_precision_keep_their_digits():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"u": rng.uniform(1, 2, 200)})
+    model = CoFrNetRegressor(variant="F", n_ladders=1, depth=1, solver="least_squares", random_state=0).fit(
+        X, X["u"] ** 2
+    )
+    space = {}
+    exec(model.to_code("python"), space)
+    found = [space["score"](row)[0] for row in records(X)]
+    np.testing.assert_allclose(found, model.predict(X), rtol=1e-12)
+
+
+def test_latex_has_the_offset():
+    X = np.linspace(0, 1, 50)[:, None]
+    assert "5 + " in CoFrNetRegressor(**FAST).fit(X, np.full(50, 5.0)).to_latex()

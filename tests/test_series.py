@@ -131,7 +131,9 @@ def test_products_and_reciprocals_obey_algebra():
     one = terms.product(a, reciprocal(terms, a, "clamp", 0.1))
     np.testing.assert_allclose(one, terms.constant(np.ones(5)), atol=1e-9)
     x = rng.normal(size=(7, 3)) * 0.1
-    np.testing.assert_allclose(terms.evaluate(a, x)[:, 0].shape, (5,))
+    by_hand = [(a[0] * (row**terms.exponents).prod(1)).sum() for row in x]
+    np.testing.assert_allclose(terms.evaluate(a, x)[0], by_hand)
+    assert Terms(0, 3).product(np.array([2.0]), np.array([3.0])).tolist() == [6.0]
     assert len(terms) == 35
     assert len(Terms(3, 2, "each")) == 27
     assert Terms(2, 0).exponents.tolist() == [[0, 0]]
@@ -147,20 +149,42 @@ def fitted():
 
 
 def test_series_of_an_estimator_is_the_estimator_near_the_centre(fitted):
+    """The error falls as the power of the distance that comes after the order: every coefficient up to it is right."""
     model, X = fitted
     row = X.iloc[[4]]
-    for order in (1, 2, 3, 5):
-        series = model.power_series(order, center=row, features=["a", "b"])
-        errors = []
-        for step in (0.2, 0.1):
-            near = row.assign(a=row["a"] + 2 * step, b=row["b"] - 0.5 * step)
-            errors.append(series.error(near)["largest"])
-        assert errors[1] < errors[0] / 2**order * 1.5 + 1e-3  # float32 in the model
-    assert series.predict(row)[0, 0] == pytest.approx(model.predict(row)[0], rel=1e-5)
-    assert series.terms[(0, 0)] == pytest.approx(model.predict(row)[0], rel=1e-5)
-    gradient = model.explain_local(row, method="gradient").values[0, 0]
-    assert series.terms[(1, 0)] == pytest.approx(gradient[0], rel=1e-4)
-    assert series.terms[(0, 1)] == pytest.approx(gradient[1], rel=1e-4)
+    try:
+        model.model_.double()
+        for order in (1, 2, 3, 4):
+            series = model.power_series(order, center=row, features=["a", "b"])
+            errors = [
+                series.error(row.assign(a=row["a"] + 2 * step, b=row["b"] - 0.5 * step))["largest"]
+                for step in (0.04, 0.02)
+            ]
+            assert errors[1] < errors[0] / 2 ** (order + 0.7)
+        gradient = model.explain_local(row, method="gradient").values[0, 0]
+        assert series.terms[(0, 0)] == pytest.approx(model.predict(row)[0], rel=1e-9)
+        assert series.terms[(1, 0)] == pytest.approx(gradient[0], rel=1e-9)
+        assert series.terms[(0, 1)] == pytest.approx(gradient[1], rel=1e-9)
+        assert series.predict(row)[0, 0] == pytest.approx(model.predict(row)[0], rel=1e-9)
+    finally:
+        model.model_.float()
+
+
+def test_edges_of_series(fitted):
+    model, X = fitted
+    assert model.power_series(2, features=["a", "a"]) == model.power_series(2, features=["a"])
+    alone = model.power_series(2, features=[])
+    assert alone.terms == {(): pytest.approx(float(alone.coefficients[0, 0]))}
+    gaps = X.iloc[:5].assign(a=[np.nan, 1, 2, 3, 4])
+    assert np.isfinite(model.power_series(1).error(gaps)["largest"])
+    with pytest.raises(ValueError, match="misses no value"):
+        model.power_series(1).error(gaps[:1])
+    several = CoFrNetRegressor(max_epochs=1, n_members=2, n_ladders=2, random_state=0).fit(X[["a"]], X["a"])
+    total = several.model_.spec.total_ladders
+    first, second = (several.power_series(2, ladder=k) for k in (0, total))
+    assert first != second
+    with pytest.raises(ValueError, match=f"from 0 to {2 * total - 1}"):
+        several.power_series(2, ladder=2 * total)
 
 
 def test_coefficients_are_in_the_units_of_the_columns(fitted):
@@ -212,7 +236,7 @@ def test_several_classes_have_several_polynomials():
     [
         ({"order": 2.5}, "order must be an integer"),
         ({"order": -1}, "order must be an integer"),
-        ({"center": "zero"}, "baseline must be"),
+        ({"center": "zero"}, "center must be"),
         ({"ladder": 10**6}, "ladder must be from 0"),
         ({"order": 300}, r"got \d+ terms and \d+ products for order=300 in 4 variables. Lower the order"),
     ],

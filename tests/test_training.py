@@ -244,6 +244,77 @@ def test_training_in_closed_form_is_training_by_autograd(members, weighted, by_h
     torch.testing.assert_close(states[0], states[1], rtol=1e-8, atol=1e-10)
 
 
+def test_a_loss_may_read_the_parameters():
+    x = torch.randn(200, 3, generator=seeded(), dtype=torch.float64)
+    norms = []
+    for way in ("auto", "reference"):
+        model = CoFrNet(n_features=3, n_ladders=2, generator=seeded(), dtype=torch.float64)
+
+        def penalised(scores, y, model=model):
+            return (scores - y.unsqueeze(1)).square().mean(-1) + 100 * model.head.square().sum()
+
+        options = LoopOptions(20, 50, weight_decay=0.0)
+        with core.backend(way):
+            train(model, penalised, Rows(x, x[:, :1]), options=options, generator=seeded())
+        norms.append(float(model.head.detach().norm()))
+    start = CoFrNet(n_features=3, n_ladders=2, generator=seeded(), dtype=torch.float64)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+    assert norms[0] < 0.7 * float(start.head.detach().norm())
+
+
+def test_a_subclass_with_another_loss_is_trained_by_it():
+    class Tilted(SquaredError):  # noqa: N818
+        def __call__(self, scores, y):
+            return super().__call__(scores, y) + 4 * scores.squeeze(-1)
+
+    x = torch.randn(300, 2, generator=seeded())
+    ends = []
+    for way in ("auto", "reference"):
+        model = CoFrNet(n_features=2, n_ladders=2, generator=seeded())
+        with core.backend(way):
+            train(model, Tilted(), Rows(x, torch.zeros(300, 1)), options=LoopOptions(30, 50), generator=seeded())
+        ends.append(float(model(x).detach().mean()))
+    assert ends[0] == pytest.approx(ends[1], abs=0.05)
+    assert ends[0] < -1
+
+
+def test_a_row_weighs_the_same_whatever_its_batch():
+    y = torch.zeros(2000, 1)
+    y[:20] = 1.0
+    weight = torch.ones(2000)
+    weight[:20] = 100.0
+    weight /= weight.mean()
+    goal = float((weight * y[:, 0]).mean())  # 0.503
+    for batch in (64, 512):
+        model = CoFrNet(n_features=1, variant="F", n_ladders=1, depth=0, generator=seeded())
+        options = LoopOptions(60, batch, weight_decay=0.0, clip_norm=None)
+        train(model, SquaredError(), Rows(torch.zeros(2000, 1), y, weight), options=options, generator=seeded())
+        assert float(model(torch.zeros(1, 1)).detach()) == pytest.approx(goal, abs=0.06)
+
+
+def test_a_frozen_parameter_stays_and_the_others_learn():
+    x = torch.randn(100, 2, generator=seeded())
+    model = CoFrNet(n_features=2, n_ladders=2, generator=seeded())
+    model.head.requires_grad_(False)
+    before = model.head.clone()
+    trained = train(model, SquaredError(), Rows(x, x[:, :1]), options=OPTIONS, generator=seeded())
+    assert torch.equal(model.head, before)
+    assert trained.history["loss"][-1] < trained.history["loss"][0]
+
+
+def test_an_error_in_a_callback_leaves_an_ordinary_model(wave):
+    model = small()
+
+    def fails(epoch):
+        raise OSError("no disk")
+
+    with pytest.raises(OSError, match="no disk"):
+        train(model, MultinomialLogLoss(), wave[0], options=OPTIONS, generator=seeded(), callbacks=[fails])
+    storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    assert len(storages) == len(list(model.parameters()))
+    assert not model.training
+
+
 def test_progress_bar_shows_the_losses(wave, capsys):
     data, validation = wave
     with ProgressBar("fitting") as bar:

@@ -19,8 +19,6 @@ from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Sur
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cofrnet.export.plan import Plan
-
 __all__ = ["curve", "curves", "image", "importances", "ladder", "series", "surface", "waterfall", "words"]
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
@@ -309,7 +307,7 @@ def series(
 
 
 def ladder(
-    plan: Plan,
+    plan: Any,
     ladder: int = 0,
     member: int = 0,
     most: int = 6,
@@ -319,10 +317,11 @@ def ladder(
 ) -> Axes:
     """A ladder as the paper draws it, from the last rung up: what each rung reads, with the learnt weights.
 
-    `plan` is that of an estimator, `ladder` a place in its head; the `most` largest weights of each rung are shown.
+    `plan` is an estimator or its plan, `ladder` a place in its head; the `most` largest weights of each rung are shown.
 
     Paper: Figure 1.
     """
+    plan = plan.plan() if hasattr(plan, "plan") else plan
     ladders = plan.members[member].ladders
     if not 0 <= ladder < len(ladders):
         raise ValueError(f"ladder must be from 0 to {len(ladders) - 1}; got ladder={ladder}.")

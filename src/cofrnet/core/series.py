@@ -124,7 +124,7 @@ class Terms:
     def linear(self, constant: Coefficients, slopes: Coefficients) -> Coefficients:
         """c + sum_j s_j x_j. Shapes: constant (...,), slopes (..., v); returns (..., T)."""
         series = self.constant(np.asarray(constant))
-        if self.order > 0:
+        if self.order > 0 and self.variables > 0:
             first = np.flatnonzero(self.degrees == 1)  # one for each variable
             series[..., first] = np.asarray(slopes)[..., self.exponents[first].argmax(1)]
         return series

@@ -170,8 +170,12 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
             "ladders_per_feature": 1,
             "checkpoint_every": 1,
         }
-        for name, least in at_least.items():
-            require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        whole = {"depth": 0, "max_categories": 1, "n_iter_no_change": 1}
+        for name, least in (at_least | whole).items():
+            value: Any = getattr(self, name)
+            fits = isinstance(value, Integral) and value >= least  # type: ignore[operator]
+            fits = fits or (value is None and name == "n_iter_no_change")
+            require(fits, name, value, f"an integer, {least} or more")
         epochs = self.max_epochs
         require(
             epochs == "auto" or (isinstance(epochs, Integral) and epochs >= 1),

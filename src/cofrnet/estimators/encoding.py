@@ -281,6 +281,10 @@ def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
         wanted = np.searchsorted(z, np.linspace(z[0], z[-1], MOST_KNOTS))
         keep = np.unique(np.concatenate([[0], wanted, [len(z) - 1]]).clip(0, len(z) - 1))
         values, z = values[keep], z[keep]
+    wide = np.flatnonzero(~np.isfinite(values[1:] / 2 - values[:-1] / 2) | (values[1:] / 2 - values[:-1] / 2 > 8e307))
+    if len(wide):  # differences beyond the largest float: knots half-way
+        values = np.insert(values, wide + 1, values[wide] / 2 + values[wide + 1] / 2)
+        z = np.insert(z, wide + 1, (z[wide] + z[wide + 1]) / 2)
     return tuple(values.tolist()), tuple(z.tolist())
 
 
@@ -335,9 +339,11 @@ def numbers(values: Any, name: str) -> Floats:
     if isinstance(values, nw.Series):
         dtype = values.dtype
         if isinstance(dtype, nw.Datetime | nw.Date):
+            if getattr(dtype, "time_zone", None) is not None:
+                values = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
             values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
         elif isinstance(dtype, nw.Duration):
-            values = values.dt.total_seconds().cast(nw.Float64)
+            values = values.dt.total_microseconds().cast(nw.Float64) / 1e6
         elif dtype.is_numeric() and dtype != nw.Float64:
             values = values.cast(nw.Float64)
         values = values.to_numpy()

@@ -110,16 +110,19 @@ class Explaining:
         """
         check_is_fitted(self)
         x = None if X is None else self._inputs(X)[0]
-        chosen = None if features is None else [self._position(feature) for feature in features]
+        chosen = None if features is None else self._positions(features)
         return overall.explain(self._subject(), self.profile_, x, getattr(self, "pairs_", []), chosen, points)
 
     def curve(self, feature: Any, X: Any = None, points: int = 64) -> Curve:
-        """What one feature, by name or position, does to the score: at the mean row, or averaged over rows X."""
+        """What one feature, by name or position, does to the score: at the mean row, or averaged over rows X.
+
+        Of X at most 64 rows are taken, evenly spread over it.
+        """
         check_is_fitted(self)
         return overall.curve(self._subject(), self._position(feature), self._backgrounds(X), points)
 
     def surface(self, first: Any, second: Any, X: Any = None, points: int = 24) -> Surface:
-        """What two features do together, at the mean row or averaged over rows X."""
+        """What two features do together, at the mean row or averaged over rows X (at most 64, evenly spread)."""
         check_is_fitted(self)
         return overall.surface(
             self._subject(), self._position(first), self._position(second), self._backgrounds(X), points
@@ -145,7 +148,11 @@ class Explaining:
         if not isinstance(order, Integral) or order < 0:
             raise ValueError(f"order must be an integer of 0 or more; got order={order!r}.")
         ladders = self.model_.spec.n_members * self.model_.spec.total_ladders
-        if ladder is not None and not 0 <= ladder < ladders:
+        if kind not in ("total", "each"):
+            raise ValueError(f"kind must be 'total' or 'each'; got kind={kind!r}.")
+        if isinstance(center, str) and center not in ("mean", "median"):
+            raise ValueError(f"center must be 'mean', 'median' or one row like those of X; got center={center!r}.")
+        if ladder is not None and not (isinstance(ladder, Integral) and 0 <= ladder < ladders):
             raise ValueError(f"ladder must be from 0 to {ladders - 1}; got ladder={ladder}.")
         subject = self._subject()
         if center is None or isinstance(center, str):
@@ -170,7 +177,7 @@ class Explaining:
                 for column, value in zip(self.encoder_.columns, values, strict=True)
             ]
         )
-        chosen = range(len(numeric)) if features is None else [self._position(feature) for feature in features]
+        chosen = range(len(numeric)) if features is None else self._positions(features)
         chosen = [j for j in dict.fromkeys(chosen) if not (numeric[j] and np.isnan(values[j]))]  # missing does not vary
         return series.power_series(
             subject, inputs, values, slopes, self.profile_.input_spreads, chosen, int(order), kind, ladder, rational,
@@ -196,6 +203,11 @@ class Explaining:
             return self._subject().baseline("mean")[None]
         rows = self._inputs(X)[0]
         return rows[evenly(len(rows), overall.BACKGROUNDS)]
+
+    def _positions(self, features: Sequence[Any]) -> list[int]:
+        if isinstance(features, str):
+            raise ValueError(f"features must be a list of columns; got features={features!r}. Write [{features!r}].")
+        return [self._position(feature) for feature in features]
 
     def _position(self, feature: Any) -> int:
         return position_of(feature, self._names(), "features")  # type: ignore[attr-defined]

@@ -418,8 +418,13 @@ device, random_state, verbose
             y = column_or_1d(y, warn=True)
         if reset:
             self._flat_target = y.ndim == 1
-            self.target_mean_ = np.atleast_1d(y.mean(0))
-            spread = np.atleast_1d(y.std(0))
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.target_mean_ = np.atleast_1d(y.mean(0))
+                spread = np.atleast_1d(y.std(0))
+            if not (np.isfinite(self.target_mean_).all() and np.isfinite(spread).all()):
+                raise ValueError(
+                    f"y must have a finite mean and spread; got values up to {np.abs(y).max():g}. Scale it down."
+                )
             self.target_scale_ = np.where(spread > 0, spread, 1.0)
         y = y.reshape(len(y), -1)
         if y.shape[1] != len(self.target_mean_):
@@ -436,6 +441,8 @@ device, random_state, verbose
             needed = "'adamw' or 'auto' unless loss='squared_error', y has one column, and no pairs or constraints"
             require(possible, "solver", self.solver, needed)
             return True
+        if self._spec().total_ladders == 0:  # linear: nothing to solve for
+            return False
         each = self._spec().n_parameters // self.n_members
         small = each <= SMALL_PARAMETERS and 3 * each <= len(data) <= SMALL_ROWS
         return self.solver == "auto" and possible and small

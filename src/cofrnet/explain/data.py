@@ -333,11 +333,13 @@ def _short(value: Any) -> str:
 
 
 def signed(value: Any) -> str:
-    return "-" if np.isnan(value) else f"{value:+.4g}"
+    """A number with its sign; "-" where there is none."""
+    return "-" if np.isnan(value) else f"{value + 0.0:+.4g}"
 
 
 def text_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: the first column to the left, the others to the right but for bars."""
+    titles, *rows = [[" ".join(str(cell).split()) for cell in row] for row in [titles, *rows]]
     widths = [max(len(str(row[i])) for row in [titles, *rows]) for i in range(len(titles))]
 
     def line(row: Sequence[str]) -> str:

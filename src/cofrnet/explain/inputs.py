@@ -27,7 +27,7 @@ __all__ = ["Contributions", "clamped_share", "contributions", "hessians", "slope
 
 NUMBERS_AT_ONCE = 2**21  # for bounded memory
 NODES = (8, 32, 128)  # of the integrals, for rows where fewer do not suffice
-SECANTS = 256
+SECANTS = 64
 
 
 def _chunks(model: CoFrNet, n: int) -> Iterator[slice]:

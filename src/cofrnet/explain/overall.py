@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,17 @@ def interactions(
             strength = np.sqrt(squares[:, owner == a][:, :, owner == b].sum((1, 2)))
             found.append((chosen[a], chosen[b], tuple(strength.tolist())))
     found.sort(key=lambda pair: -sum(pair[2]))
-    return tuple(found[:MOST_PAIRS])
+    return tuple(pair for pair in found[:MOST_PAIRS] if sum(pair[2]) > 0)
+
+
+def _check_points(points: int) -> None:
+    if not isinstance(points, Integral) or points < 2:
+        raise ValueError(f"points must be 2 or more; got points={points!r}.")
 
 
 def curve(subject: Subject, j: int, backgrounds: Tensor, points: int = POINTS) -> Curve:
     """The curve of column j: the others stay as in the background rows, over which it is averaged, (m, p)."""
+    _check_points(points)
     grid, own_inputs = subject.grid(j, points)
     column, place = subject.columns[j], subject.places[j]
     extra = getattr(column, "missing", None)
@@ -133,6 +140,9 @@ def _own_ladders(subject: Subject, place: slice, own_inputs: Tensor, backgrounds
 
 def surface(subject: Subject, i: int, j: int, backgrounds: Tensor, points: int = SURFACE_POINTS) -> Surface:
     """What columns i and j do together, averaged over the background rows, (m, p)."""
+    _check_points(points)
+    if i == j:
+        raise ValueError(f"a surface needs two different features; got {subject.columns[i].name!r} twice.")
     (grid_i, inputs_i), (grid_j, inputs_j) = subject.grid(i, points), subject.grid(j, points)
     grids, parts = [grid_i, grid_j], [inputs_i, inputs_j]
     for side in (0, 1):  # few points are enough for a picture

@@ -59,6 +59,9 @@ class SeriesExplanation(Explanation):
 
     __hash__ = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "source": None}  # a pickle has the polynomial, not the model
+
     @property
     def _terms(self) -> Terms:
         return Terms(len(self.variables), self.order, self.kind)  # type: ignore[arg-type]

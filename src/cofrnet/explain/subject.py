@@ -33,21 +33,23 @@ def evenly(n: int, most: int) -> NDArray[np.int64]:
 class ColumnProfile:
     """Statistics of a column in training, none of them a row.
 
-    For numbers: mean and median, edges of bins (from 0.5 % to 99.5 %) and counts of rows in them. For categories:
-    counts for each level, no edges.
+    For numbers: mean and median, edges of bins (from 0.5 % to 99.5 %) and counts of rows in them, share of missing
+    values. For categories: counts for each level, no edges.
     """
 
     mean: float
     median: float
     edges: tuple[float, ...]
     counts: tuple[float, ...]
+    missing: float = 0.0
 
     @classmethod
     def of_numbers(cls, x: Floats) -> ColumnProfile:
         """Of a numeric column; NaN is missing."""
-        x = x[~np.isnan(x)]
+        gaps = np.isnan(x)
+        missing, x = float(gaps.mean()), x[~gaps]
         if len(x) == 0:
-            return cls(0.0, 0.0, (0.0, 1.0), (0.0,))
+            return cls(0.0, 0.0, (0.0, 1.0), (0.0,), missing)
         low, high = (float(v) for v in np.quantile(x, [0.005, 0.995]))
         if low == high:
             low, high = float(x.min()), float(x.max())
@@ -61,7 +63,7 @@ class ColumnProfile:
                 counts, edges = np.array([len(x)]), np.array([low, high])
         median = float(np.median(x))
         mean = mean if np.isfinite(mean) else median
-        return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()))
+        return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()), missing)
 
     @classmethod
     def of_levels(cls, inputs: Floats) -> ColumnProfile:
@@ -129,13 +131,15 @@ class Subject:
         return np.add.reduceat(of_inputs, starts, axis=-1)
 
     def baseline(self, kind: str) -> Tensor:
-        """Inputs of the "mean" row (levels by their shares) or of the "median" row (the most frequent level), (p,)."""
+        """Inputs of the "mean" row (levels and gaps by their shares) or of the "median" row (what is most frequent)."""
         if kind not in ("mean", "median"):
             raise ValueError(f"baseline must be 'mean', 'median' or rows like those of X; got baseline={kind!r}.")
         parts = []
         for j, (column, profile) in enumerate(zip(self.columns, self.profiles, strict=True)):
             if not self.is_categorical(j):
-                parts.append(column.at([profile.mean if kind == "mean" else profile.median], np.float64)[0])
+                row = column.at([profile.mean if kind == "mean" else profile.median], np.float64)[0]
+                row[1:] = profile.missing if kind == "mean" else float(profile.missing > 0.5)
+                parts.append(row)
                 continue
             counts = np.asarray(profile.counts)
             shares = counts / max(1.0, counts.sum()) if kind == "mean" else np.eye(len(counts))[counts.argmax()]

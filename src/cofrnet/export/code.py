@@ -7,6 +7,7 @@ SQL has no loops: there every rung of every ladder is an expression, one materia
 from __future__ import annotations
 
 import json
+import keyword
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -34,6 +35,8 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
         raise ValueError(f"language must be one of {sorted(LANGUAGES)}; got language={language!r}.")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be an identifier; got name={name!r}. Use letters, digits and underscores.")
+    if keyword.iskeyword(name) or name in ("MODEL", "json", "math", "main"):
+        raise ValueError(f"name must not mean something else in the program; got name={name!r}. Choose another.")
     return LANGUAGES[language](plan, name)
 
 
@@ -48,7 +51,7 @@ def _head(plan: Plan, comment: str) -> str:
 def _digits(value: float) -> str:
     """A number in as many digits as it takes: nine for those of float32."""
     short = f"{value:.9g}"
-    return short if np.float32(value) == value else repr(value)
+    return short if float(np.float32(value)) == value else repr(value)
 
 
 def _number(value: float) -> str:
@@ -426,24 +429,30 @@ def _sql_number(column: ColumnPlan) -> str:
 def _sql_level(column: ColumnPlan, place: int) -> str:
     """1.0 where the column has this level."""
     text = f"CAST({_quoted(column.name)} AS VARCHAR)"
-    own = ", ".join(map(_literal, _sql_texts(column.levels[place])))
+    own = ", ".join(map(_literal, _sql_texts(column.levels[place], column.levels)))
     tests = [f"{text} IN ({own})"]
     if place == column.missing:
         tests.append(f"{_quoted(column.name)} IS NULL")
     if place == column.other:
-        every = ", ".join(_literal(v) for level in column.levels for v in _sql_texts(level))
+        every = ", ".join(_literal(v) for level in column.levels for v in _sql_texts(level, column.levels))
         tests.append(f"{text} NOT IN ({every})")
     return f"CASE WHEN {' OR '.join(tests)} THEN 1.0 ELSE 0.0 END"
 
 
-def _sql_texts(level: str) -> tuple[str, ...]:
-    """How databases write a level: bools and whole numbers differ among them."""
-    known = {"True": ("True", "true", "1"), "False": ("False", "false", "0")}
-    whole = re.fullmatch(r"-?[0-9]+", level) is not None
-    return known.get(level, (level, f"{level}.0") if whole else (level,))
+def _sql_texts(level: str, levels: Sequence[str]) -> list[str]:
+    """How databases write a level: bools and whole numbers differ among them. What is another level is not this one."""
+    other = {"True": ["true", "1"], "False": ["false", "0"]}.get(level, [])
+    if re.fullmatch(r"-?[0-9]+", level):
+        other = [f"{level}.0"]
+    return [level, *(text for text in other if text not in levels)]
 
 
 def _sql(plan: Plan, name: str) -> str:
+    lower = [column.name.lower() for column in plan.columns]
+    if len(set(lower)) < len(lower):
+        raise ValueError(
+            "names of columns must differ in more than case for SQL; some do not. Rename them, and fit again."
+        )
     inputs: list[str] = []
     for column in plan.columns:
         if column.numeric:
