@@ -43,7 +43,7 @@ Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
 Floats: TypeAlias = NDArray[np.float64]
 T = TypeVar("T")
 
-MOST_KNOTS = 257
+FEWEST_KNOTS, MOST_KNOTS = 32, 257
 MISSING = "missing"
 OTHER = "other"
 
@@ -93,6 +93,17 @@ class NumericColumn:
         found: Floats = slopes[piece.clip(0, len(slopes) - 1)]
         outside = (x < knots[0]) | (x > knots[-1]) if self.bounded else np.zeros(np.shape(x), dtype=bool)
         return np.where(np.isnan(x), np.nan, np.where(outside, 0.0, found))
+
+    def straight_within(self, x: float, unit: float, tolerance: float = 0.1) -> float:
+        """How far from x the map stays within a share of its tangent there, in units: infinite for a straight line."""
+        if not self.bounded:
+            return math.inf
+        steps = np.geomspace(0.01, 10, 61)
+        slope = float(self.slope(np.array([x]))[0])
+        line = slope * unit * steps
+        sides = [np.abs(self.scaled(x + s * unit * steps) - self.scaled(np.array([x])) - s * line) for s in (-1, 1)]
+        bent = np.flatnonzero((np.maximum(*sides) > tolerance * np.abs(line)) | (line == 0))
+        return math.inf if len(bent) == 0 else float(steps[max(bent[0] - 1, 0)]) if bent[0] else 0.0
 
     def inverse(self, z: Floats) -> Floats:
         """The value of the column that becomes z; the outermost knots for z beyond those of a bounded column."""
@@ -270,18 +281,23 @@ def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
 
 
 def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Knots of the map to a normal distribution: the value at mid-rank u goes to Phi^-1(u), then mean 0, variance 1."""
+    """Knots of the map to a normal distribution: the value at mid-rank u goes to Phi^-1(u), then mean 0, variance 1.
+
+    There are about as many as a hundredth of the rows: with more, the slope of a piece, which slopes and series in the
+    user's units are made of, would be that of the few rows in it.
+    """
     values, counts = np.unique(x, return_counts=True)
     before = np.concatenate([[0], np.cumsum(counts)[:-1]])
     z = ndtri((before + counts / 2) / len(x))
     mean = float((z * counts).sum() / len(x))
     deviation = math.sqrt(float((counts * (z - mean) ** 2).sum() / len(x)))
     z = (z - mean) / deviation
-    if len(values) > MOST_KNOTS:  # evenly spaced in z, so that the tails keep their knots
-        wanted = np.searchsorted(z, np.linspace(z[0], z[-1], MOST_KNOTS))
+    most = min(max(len(x) // 100, FEWEST_KNOTS), MOST_KNOTS)
+    if len(values) > most:  # evenly spaced in z, so that the tails keep their knots
+        wanted = np.searchsorted(z, np.linspace(z[0], z[-1], most))
         keep = np.unique(np.concatenate([[0], wanted, [len(z) - 1]]).clip(0, len(z) - 1))
         values, z = values[keep], z[keep]
-    wide = np.flatnonzero(~np.isfinite(values[1:] / 2 - values[:-1] / 2) | (values[1:] / 2 - values[:-1] / 2 > 8e307))
+    wide = np.flatnonzero(np.diff(values / 2) > np.finfo(float).max / 2)
     if len(wide):  # differences beyond the largest float: knots half-way
         values = np.insert(values, wide + 1, values[wide] / 2 + values[wide + 1] / 2)
         z = np.insert(z, wide + 1, (z[wide] + z[wide + 1]) / 2)

@@ -218,7 +218,7 @@ def _read_profile(fields: Fields, encoder: TableEncoder, spec: CoFrNetSpec) -> T
         fits = len(counts) == (len(edges) - 1 if numeric else len(column.inputs)) and bool(edges) == numeric
         _require(fits, f"profile of column {column.name!r:.60}", "that of its kind")
         mean, median = (own.number(name) if numeric else math.nan for name in ("mean", "median"))
-        columns.append(ColumnProfile(mean, median, edges, counts, own.number("missing")))
+        columns.append(ColumnProfile(mean, median, edges, counts, own.number("missing"), own.number("deviation")))
     spreads = np.array(fields.numbers("input_spreads"))
     _require(len(spreads) == spec.n_features, "profile", "of all inputs")
     importances = _matrix(fields.any("importances"), (spec.n_outputs, len(columns)))

@@ -31,13 +31,15 @@ class SeriesExplanation(Explanation):
         score(x) ~ sum over terms of coefficient * product over variables of (x_j - center_j)^exponent
 
     exponents : (T, v); coefficients : (q, T), floats, or fractions where they were asked for; center : (v,); spread :
-    (v,), standard deviation of each variable in training, by which `radius` is measured.
+    (v,), standard deviation of each variable in training, by which `radius` is measured; straight : how far from the
+    centre the scaling of all columns is straight to a tenth, in these deviations.
     """
 
     exponents: NDArray[np.int64]
     coefficients: NDArray[Any]
     center: Floats
     spread: Floats
+    straight: float
     order: int
     kind: str
     variables: tuple[str, ...]
@@ -119,15 +121,15 @@ class SeriesExplanation(Explanation):
     def radius(self) -> float:
         """About how far from the centre it holds, in standard deviations of the variables: where terms stop falling.
 
-        The ratio of the terms of the last two degrees, each measured at one standard deviation; infinite where the
-        last degree has none.
+        The ratio of the terms of the last two degrees, each measured at one standard deviation (infinite where the last
+        degree has none), but no farther than the scaling of the columns is straight.
         """
         sizes = np.abs(self.coefficients.astype(np.float64)).max(0) * (self.spread**self.exponents).prod(1)
         degrees = self.exponents.sum(1)
         by_degree = [float(sizes[degrees == m].sum()) for m in range(int(degrees.max()) + 1)]
         if len(by_degree) < 2 or by_degree[-1] == 0:
-            return math.inf
-        return by_degree[-2] / by_degree[-1]
+            return self.straight
+        return min(by_degree[-2] / by_degree[-1], self.straight)
 
     def to_sympy(self, expand: bool = False) -> Any:
         """SymPy expressions of the scores, one or a list; in x - center, or expanded into powers of x."""
@@ -270,6 +272,7 @@ def power_series(
     Shapes: center (p,), the inputs; center_values, unit_slopes (P,), of numeric columns; spreads (p,).
     """
     variables, centers, spread, columns = [], [], [], []
+    straight = math.inf
     for j in features:
         place, column = subject.places[j], subject.columns[j]
         if subject.is_categorical(j):
@@ -282,7 +285,9 @@ def power_series(
             slope = float(unit_slopes[j])
             variables.append(column.name)
             centers.append(float(center_values[j]))
-            spread.append(float(spreads[place.start]) / slope if slope > 0 else 0.0)
+            unit = subject.profiles[j].deviation
+            spread.append(unit)
+            straight = min(straight, column.straight_within(float(center_values[j]), unit) if unit > 0 else math.inf)
             columns.append((place.start, slope))
     terms = Terms(len(variables), order, kind)
     slopes = np.zeros((len(center), len(variables)))
@@ -305,6 +310,7 @@ def power_series(
         coefficients=found,
         center=np.array(centers),
         spread=np.array(spread),
+        straight=straight,
         order=order,
         kind=kind,
         variables=tuple(variables),

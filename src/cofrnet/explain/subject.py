@@ -34,7 +34,7 @@ class ColumnProfile:
     """Statistics of a column in training, none of them a row.
 
     For numbers: mean and median, edges of bins (from 0.5 % to 99.5 %) and counts of rows in them, share of missing
-    values. For categories: counts for each level, no edges.
+    values, standard deviation. For categories: counts for each level, no edges.
     """
 
     mean: float
@@ -42,6 +42,7 @@ class ColumnProfile:
     edges: tuple[float, ...]
     counts: tuple[float, ...]
     missing: float = 0.0
+    deviation: float = 0.0
 
     @classmethod
     def of_numbers(cls, x: Floats) -> ColumnProfile:
@@ -56,14 +57,15 @@ class ColumnProfile:
         if low == high:
             high = low + max(1.0, abs(low))
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = float(x.mean())
+            mean, deviation = float(x.mean()), float(x.std())
             try:
                 counts, edges = np.histogram(x.clip(low, high), bins=BINS, range=(low, high))
             except ValueError:  # too narrow or too wide for floats to be divided
                 counts, edges = np.array([len(x)]), np.array([low, high])
         median = float(np.median(x))
         mean = mean if np.isfinite(mean) else median
-        return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()), missing)
+        deviation = deviation if np.isfinite(deviation) else (high / 2 - low / 2)
+        return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()), missing, deviation)
 
     @classmethod
     def of_levels(cls, inputs: Floats) -> ColumnProfile:
