@@ -107,9 +107,7 @@ def contributions(model: CoFrNet, x: Tensor, baseline: Tensor, tolerance: float 
 def _contributions(model: CoFrNet, start: Tensor, end: Tensor, nodes: int | None) -> Tensor:
     change = None
     if model.curves is not None:
-        curved = model._curved
-        pair = (end, start) if curved is None else (end[:, curved], start[:, curved])
-        change = model.curves.values(pair[0]) - model.curves.values(pair[1])  # (members, C, n)
+        change = model.curves.values(end[:, model.curved]) - model.curves.values(start[:, model.curved])
     return _collected(model, _rung_factors(model, start, end, nodes), (end - start).T, change)
 
 
@@ -126,11 +124,11 @@ def _rung_factors(
         there = next(others, None)
         if name == "curves":
             continue
-        a = bank._partial_denominators(reads).transpose(0, 1)  # (d+1, members, L, n)
+        a = bank.stored_denominators(reads).transpose(0, 1)  # (d+1, members, L, n)
         if there is None:
             factors = sensitivities(a, bank.pole, bank.epsilon)
         else:
-            b = bank._partial_denominators(there[2]).transpose(0, 1)
+            b = bank.stored_denominators(there[2]).transpose(0, 1)
             if nodes is None:
                 factors = secant_sensitivities(a, b, SECANTS, bank.pole, bank.epsilon)
             else:
@@ -143,7 +141,7 @@ def _curve_slopes(model: CoFrNet, x: Tensor) -> Tensor:
     """Slopes of the curves by their feature. Shapes: x (n, p); returns (members, C, n)."""
     curves = model.curves
     assert curves is not None
-    features = x.T if model._curved is None else x.T[model._curved]
+    features = x.T[model.curved]
     weight, bias = (
         part.view(curves.members, -1, curves.n_features, curves.ladders_per_feature) for part in curves.full_rungs()
     )
@@ -180,8 +178,7 @@ def _collected(
     if by_curves is not None:
         each = (by_values * by_curves.unsqueeze(1)).sum(0)  # (q, C, n)
         each = each.view(q, -1, spec.ladders_per_feature, n).sum(2)
-        curved = torch.arange(p) if model._curved is None else model._curved
-        total.index_add_(1, curved, each)
+        total.index_add_(1, model.curved, each)
     return total.permute(2, 0, 1)
 
 
@@ -204,7 +201,7 @@ def _through_curves(model: CoFrNet, weight: Tensor, slopes: Tensor, inputs: Tens
 def _reads(bank: Ladders) -> Tensor:
     """Which features each ladder reads, (L, s)."""
     assert isinstance(bank, SubsetLadders)
-    return bank._reads
+    return bank.read_positions
 
 
 def _by_reads(model: CoFrNet, bank: Ladders, rungs: Tensor) -> Tensor:
@@ -253,14 +250,14 @@ def _add_hessians(model: CoFrNet, x: Tensor, inputs: Tensor, out: Tensor) -> Non
     spec = model.spec
     members, q, p, n = spec.n_members, spec.n_outputs, spec.n_features, len(x)
     head = model.head.view(members, q, -1) / members
-    curved = torch.arange(p) if model._curved is None else model._curved
+    curved = model.curved
     first = 0
     bends: Tensor | None = None  # of the curves: their second derivatives, (members, C, n)
     by_values = head[:, :, : spec.n_curves].unsqueeze(-1)  # of the scores by the curves, (members, q, C, 1 or n)
     for name, bank, reads, _ in model.read_by_banks(x):
         own = head[:, :, first : first + bank.n_ladders]
         first += bank.n_ladders
-        a = bank._partial_denominators(reads).transpose(0, 1)  # (d+1, members, L, n)
+        a = bank.stored_denominators(reads).transpose(0, 1)  # (d+1, members, L, n)
         t, s = tails(a, bank.pole, bank.epsilon), sensitivities(a, bank.pole, bank.epsilon)
         bent = s[:-1] * curvature(t[1:], bank.pole, bank.epsilon)  # (d, members, L, n), of rung 1 and on
         falls = slope(t, bank.pole, bank.epsilon)

@@ -130,7 +130,7 @@ def _own_ladders(subject: Subject, place: slice, own_inputs: Tensor, backgrounds
             total += (head @ model.curves.values(read)).sum(0)
             if place.start in curved:
                 m, first = spec.ladders_per_feature, curved.index(place.start) * spec.ladders_per_feature
-                a = model.curves._partial_denominators(read)[:, :, first : first + m].transpose(0, 1)
+                a = model.curves.stored_denominators(read)[:, :, first : first + m].transpose(0, 1)
                 t = tails(a, model.curves.pole, model.curves.epsilon)[1:].abs() / float(model.curves.epsilon)
                 if len(t):
                     margin = t.amin((0, 1, 2)).double().numpy()[: len(own_inputs)]

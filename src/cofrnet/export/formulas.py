@@ -102,7 +102,7 @@ def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
         scores = scores if isinstance(scores, list) else [scores]
         return "\n".join(sympy.latex(sympy.N(score, digits)) for score in scores)
     names = [_latex_name(name) for name in plan.input_names]
-    for column, place in zip(plan.columns, _starts(plan), strict=True):
+    for column, place in zip(plan.columns, plan.starts, strict=True):
         if column.numeric:
             names[place] = f"z_{{{names[place]}}}"
     lines = []
@@ -126,14 +126,6 @@ def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
         square = f"{plan.epsilon**2:.{digits}g}"
         lines.append(rf"&\text{{with }} \tfrac{{1}}{{t}} \text{{ standing for }} \tfrac{{t}}{{t^2 + {square}}}")
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
-
-
-def _starts(plan: Plan) -> list[int]:
-    found, start = [], 0
-    for column in plan.columns:
-        found.append(start)
-        start += column.width
-    return found
 
 
 def _latex_name(name: str) -> str:

@@ -8,6 +8,7 @@ scores   offset + scale * mean over members of (intercept + linear·inputs + hea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,11 @@ class Plan:
             else:
                 names += [f"{column.name}={level}" for level in column.levels]
         return tuple(names)
+
+    @property
+    def starts(self) -> list[int]:
+        """Where the inputs of each column begin."""
+        return list(accumulate((column.width for column in self.columns), initial=0))[:-1]
 
     @property
     def read_names(self) -> tuple[str, ...]:

@@ -265,6 +265,11 @@ class CoFrNet(nn.Module):
                 bank.reset_parameters(generator)
         self._reset_head(generator)
 
+    @property
+    def curved(self) -> Tensor:
+        """Positions of the features that have curves."""
+        return torch.arange(self.spec.n_features, device=self.head.device) if self._curved is None else self._curved
+
     def read_by_banks(self, x: Tensor) -> Iterator[tuple[str, Ladders, Tensor, Tensor]]:
         """Name, bank, what it reads, and its values, in the order of the head.
 

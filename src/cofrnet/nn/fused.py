@@ -174,8 +174,7 @@ class ClosedForm:
                 g_curves, self.features, *self.of_curves, *self.pole, with_x, out=by_curves
             )
             if by_x is not None:
-                curved = torch.arange(p) if self.model._curved is None else self.model._curved
-                by_x.index_add_(0, curved, by_features)
+                by_x.index_add_(0, self.model.curved, by_features)
         return gradients, None if by_x is None else by_x.T
 
 

@@ -170,10 +170,10 @@ class Ladders(nn.Module):
 
     def partial_denominators(self, x: Tensor) -> Tensor:
         """a_k = w_k·x + b_k for every row, rung and ladder. Shapes: x (n, p); returns (d+1, n, [members,] L)."""
-        a = self._partial_denominators(x).permute(1, 3, 0, 2)  # (d+1, n, members, L)
+        a = self.stored_denominators(x).permute(1, 3, 0, 2)  # (d+1, n, members, L)
         return a if self.members > 1 else a.squeeze(2)
 
-    def _partial_denominators(self, x: Tensor) -> Tensor:
+    def stored_denominators(self, x: Tensor) -> Tensor:
         """The same, as it lies in memory. Shapes: x (n, p), or (members, n, p); returns (members, d+1, L, n)."""
         raise NotImplementedError
 
@@ -193,7 +193,7 @@ class Ladders(nn.Module):
 
     def values(self, x: Tensor) -> Tensor:
         """Values as they lie in memory. Shapes: x (n, p); returns (members, L, n)."""
-        a = self._partial_denominators(x).transpose(0, 1)  # (d+1, members, L, n)
+        a = self.stored_denominators(x).transpose(0, 1)  # (d+1, members, L, n)
         return ladder(a, self.pole, self.epsilon)
 
     def extra_repr(self) -> str:
@@ -233,7 +233,7 @@ class FullLadders(Ladders):
             raise ValueError(f"depth must be 1 or more for ladders without a first rung; got depth={depth}.")
         super().__init__(n_features, depths, [n_features] * n_ladders, (n_features,), first=first, **options)
 
-    def _partial_denominators(self, x: Tensor) -> Tensor:
+    def stored_denominators(self, x: Tensor) -> Tensor:  # noqa: D102
         weight, bias = self.full_rungs()
         if x.ndim == 2:  # all members read the same features: one product for all
             a = torch.addmm(bias.reshape(-1, 1), weight.reshape(-1, self.n_features), x.T)  # (members (d+1) L, n)
@@ -275,7 +275,7 @@ class DiagonalLadders(Ladders):
         super().__init__(n_features, _one_each(depth, n_ladders, "ladders"), [1] * n_ladders, (), **options)
         self.ladders_per_feature = ladders_per_feature
 
-    def _partial_denominators(self, x: Tensor) -> Tensor:
+    def stored_denominators(self, x: Tensor) -> Tensor:  # noqa: D102
         shape = (self.members, self._shape[0], self.n_features, self.ladders_per_feature, 1)
         weight, bias = (part.view(shape) for part in self.full_rungs())
         a = torch.addcmul(bias, weight, x.T.unsqueeze(1))  # (members, d+1, p, m, n)
@@ -320,10 +320,15 @@ class SubsetLadders(Ladders):
         reads = torch.tensor([[*subset, *[subset[0]] * (largest - len(subset))] for subset in self.subsets])  # (L, s)
         self.register_buffer("_reads", reads.to(self.weight.device), persistent=False)
 
-    def _partial_denominators(self, x: Tensor) -> Tensor:
+    def stored_denominators(self, x: Tensor) -> Tensor:  # noqa: D102
         weight, bias = self.full_rungs()
         a = weight.transpose(1, 2) @ x.T[self._reads]  # (members, L, d+1, s) @ (L, s, n)
         return a.transpose(1, 2) + bias.unsqueeze(-1)  # (members, d+1, L, n)
+
+    @property
+    def read_positions(self) -> Tensor:
+        """Which features each ladder reads, (L, s); of a smaller subset the first stands for what it has not."""
+        return self._reads
 
     def reads(self, x: Tensor) -> Tensor:  # noqa: D102
         return x[:, self._reads].unsqueeze(0)  # (1, n, L, s)
