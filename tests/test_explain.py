@@ -320,3 +320,14 @@ def test_the_summary_says_that_the_start_was_best():
     model = CoFrNetRegressor(random_state=0, max_epochs=2, learning_rate=30.0).fit(X, X[:, 0])
     assert model.best_epoch_ == -1
     assert "the linear start was best" in model.summary()
+
+
+def test_targets_of_a_frame_keep_their_names(tmp_path):
+    import cofrnet
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    y = pd.DataFrame({"weight": X[:, 0], "waist": X[:, 1]})
+    model = CoFrNetRegressor(**{**FAST, "max_epochs": 1}).fit(X, y)
+    assert model.explain_local(X[:2]).output_names == ("weight", "waist")
+    assert cofrnet.load(model.save(tmp_path / "m.cofrnet")).explain_global().output_names == ("weight", "waist")

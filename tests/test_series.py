@@ -221,6 +221,15 @@ def test_one_ladder_and_exact_fractions():
         ladder.error(X)
 
 
+def test_series_that_would_take_too_much_memory_are_refused():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 300))
+    model = CoFrNetRegressor(max_epochs=1, random_state=0).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="45451 terms of 300 variables"):
+        model.power_series(2)
+    assert len(model.power_series(2, features=[0, 1, 2]).terms) == 10
+
+
 def test_several_classes_have_several_polynomials():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))

@@ -48,11 +48,8 @@ class Terms:
     def __post_init__(self) -> None:
         if self.order < 0 or self.variables < 0 or self.kind not in ("total", "each"):
             raise ValueError(f"a series needs an order of 0 or more and kind 'total' or 'each'; got {self}.")
-        v, order = self.variables, self.order
-        if self.kind == "total":
-            count, products = math.comb(v + order, order), math.comb(2 * v + order, order)
-        else:
-            count, products = (order + 1) ** v, (order + 1) ** (2 * v)
+        v, order, count = self.variables, self.order, self.count
+        products = math.comb(2 * v + order, order) if self.kind == "total" else count**2
         if count > MOST_TERMS or products > MOST_PRODUCTS or order > MOST_ORDER:
             raise ValueError(
                 f"a series must have at most {MOST_TERMS} terms, {MOST_PRODUCTS} products of two, order {MOST_ORDER}; "
@@ -60,8 +57,14 @@ class Terms:
                 "name fewer features."
             )
 
+    @property
+    def count(self) -> int:
+        """How many monomials are kept, T."""
+        v, order = self.variables, self.order
+        return math.comb(v + order, order) if self.kind == "total" else (order + 1) ** v
+
     def __len__(self) -> int:
-        return len(self.exponents)
+        return self.count
 
     @cached_property
     def exponents(self) -> NDArray[np.int64]:

@@ -413,6 +413,7 @@ device, random_state, verbose
         return self._partial_fit(X, y, sample_weight, first=not hasattr(self, "model_"))
 
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
+        given = getattr(y, "columns", None)  # of a frame
         y = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
@@ -426,6 +427,7 @@ device, random_state, verbose
                     f"y must have a finite mean and spread; got values up to {np.abs(y).max():g}. Scale it down."
                 )
             self.target_scale_ = np.where(spread > 0, spread, 1.0)
+            self._target_names = [str(name) for name in given] if given is not None and len(spread) > 1 else []
         y = y.reshape(len(y), -1)
         if y.shape[1] != len(self.target_mean_):
             raise ValueError(f"y must have {len(self.target_mean_)} output(s), as before; got {y.shape[1]}.")
@@ -465,15 +467,23 @@ device, random_state, verbose
 
     def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
         q = self._count_outputs()
-        names = ("prediction",) if q == 1 else tuple(f"prediction {c}" for c in range(q))
-        return self.target_scale_, self.target_mean_, names, "unit of y"
+        names = tuple(self._target_names) or (("prediction",) if q == 1 else tuple(f"prediction {c}" for c in range(q)))
+        return self.target_scale_, self.target_mean_, names, "unit of y" if q == 1 else "unit of each target"
 
     def _target_fields(self) -> dict[str, Any]:
-        return {"mean": self.target_mean_.tolist(), "scale": self.target_scale_.tolist(), "flat": self._flat_target}
+        return {
+            "mean": self.target_mean_.tolist(),
+            "scale": self.target_scale_.tolist(),
+            "flat": self._flat_target,
+            "names": self._target_names,
+        }
 
     def _restore_target(self, fields: Fields) -> int:
         self.target_mean_, self.target_scale_ = (np.array(fields.numbers(name)) for name in ("mean", "scale"))
         self._flat_target = fields.flag("flat")
+        self._target_names = list(fields.texts("names"))
+        if len(self._target_names) not in (0, len(self.target_mean_)):
+            raise ModelFileError("targets of the file must have a name each, or none; they have not.")
         if len(self.target_mean_) != len(self.target_scale_) or not (self.target_scale_ > 0).all():
             raise ModelFileError("targets of the file must have a mean and a positive scale each; they have not.")
         return len(self.target_mean_)

@@ -23,6 +23,8 @@ __all__ = ["SeriesExplanation", "model_series", "power_series"]
 
 Floats = NDArray[np.floating[Any]]
 
+MOST_NUMBERS = 50_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class SeriesExplanation(Explanation):
@@ -290,6 +292,13 @@ def power_series(
             straight = min(straight, column.straight_within(float(center_values[j]), unit) if unit > 0 else math.inf)
             columns.append((place.start, slope))
     terms = Terms(len(variables), order, kind)
+    spec = subject.model.spec
+    held = terms.count * (spec.full_width + spec.total_ladders)
+    if held > MOST_NUMBERS:
+        raise ValueError(
+            f"a series may take at most {MOST_NUMBERS} numbers at once; got {held} for {terms.count} terms of "
+            f"{len(variables)} variables. Name fewer features, or lower the order."
+        )
     slopes = np.zeros((len(center), len(variables)))
     for v, (i, slope) in enumerate(columns):
         slopes[i, v] = slope
