@@ -183,6 +183,19 @@ def _feature_value(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any,
 
 
 @jit
+def _rung_slopes(scratch: Array, row: Array, w: Array, b: Array, epsilon: Any, far: Any, smooth: bool) -> None:
+    """Slopes r'(t_k) of a ladder on a strip of its feature, into scratch[k] for k from 1; scratch[0] is used up."""
+    t = scratch[0, : row.size]
+    _affine(t, row, w[-1], b[-1])
+    for k in range(w.size - 1, 0, -1):
+        s = scratch[k, : row.size]
+        if smooth:
+            _smooth_rung_slope(t, row, w[k - 1], b[k - 1], s, epsilon, far)
+        else:
+            _clamp_rung_slope(t, row, w[k - 1], b[k - 1], s, epsilon)
+
+
+@jit
 def _feature_gradients(
     j: int,
     g: Array,
@@ -206,15 +219,8 @@ def _feature_gradients(
         row = x[j, lo:hi]
         for i in range(members):
             for c in range(m):
-                t = scratch[0, : hi - lo]
-                _affine(t, row, w[i, rungs - 1, j, c], b[i, rungs - 1, j, c])
-                for k in range(rungs - 1, 0, -1):
-                    s = scratch[k, : hi - lo]
-                    if smooth:
-                        _smooth_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon, far)
-                    else:
-                        _clamp_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon)
-                t[:] = g[i, j, c, lo:hi]
+                _rung_slopes(scratch, row, w[i, :, j, c], b[i, :, j, c], epsilon, far, smooth)
+                scratch[0, : hi - lo] = g[i, j, c, lo:hi]
                 for k in range(rungs):
                     s = scratch[k, : hi - lo]
                     if k > 0:
@@ -235,14 +241,7 @@ def _feature_slopes(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any
         row = x[j, lo:hi]
         for i in range(members):
             for c in range(m):
-                t = scratch[0, : hi - lo]
-                _affine(t, row, w[i, rungs - 1, j, c], b[i, rungs - 1, j, c])
-                for k in range(rungs - 1, 0, -1):
-                    s = scratch[k, : hi - lo]
-                    if smooth:
-                        _smooth_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon, far)
-                    else:
-                        _clamp_rung_slope(t, row, w[i, k - 1, j, c], b[i, k - 1, j, c], s, epsilon)
+                _rung_slopes(scratch, row, w[i, :, j, c], b[i, :, j, c], epsilon, far, smooth)
                 total = f[i, j, c, lo:hi]
                 total[:] = w[i, 0, j, c]
                 for k in range(1, rungs):
