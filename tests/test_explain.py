@@ -285,7 +285,7 @@ def test_features_may_have_any_name():
     np.testing.assert_allclose(frame["score"], found.scores[:, 0])
     curve = model.curve("high")
     np.testing.assert_allclose(curve.to_frame()["high (feature)"], curve.grid)
-    assert model.surface("values", "joint" if "joint" in names else "low").to_frame().shape[1] == 5
+    assert model.surface("values", "joint" if "joint" in names else "low").to_frame().shape[1] == 7
 
 
 @pytest.mark.parametrize(
@@ -331,3 +331,35 @@ def test_targets_of_a_frame_keep_their_names(tmp_path):
     model = CoFrNetRegressor(**{**FAST, "max_epochs": 1}).fit(X, y)
     assert model.explain_local(X[:2]).output_names == ("weight", "waist")
     assert cofrnet.load(model.save(tmp_path / "m.cofrnet")).explain_global().output_names == ("weight", "waist")
+
+
+def test_single_ladders_make_up_a_curve(messy):
+    X, y = messy
+    model = CoFrNetRegressor(**FAST, variant="D", n_members=3).fit(X, y)
+    curve, net = model.curve("income"), model.model_
+    assert curve.ladders.shape == (1, 3 * FAST["ladders_per_feature"], len(curve.grid))
+    place = model.encoder_.column_inputs[1][0]
+    z = model.encoder_.columns[1].scaled(curve.grid) - float(model._subject().baseline("mean")[place])
+    straight = float(net.linear.detach()[:, 0, place].mean()) * model.target_scale_[0] * z
+    scale = np.abs(curve.own).max()
+    np.testing.assert_allclose(curve.ladders.sum(1)[0] + straight, curve.own[0], atol=1e-4 * scale)
+    assert model.curve("city").ladders.shape[1] == 0
+
+
+def test_surfaces_have_bands_gaps_density_and_margin(messy):
+    X, y = messy
+    model = CoFrNetRegressor(**FAST, variant="D", n_members=3, interactions=[("age", "city")]).fit(X, y)
+    found = model.surface("age", "city")
+    assert np.isnan(found.first[-1])
+    assert np.isfinite(found.first[:-1].astype(float)).all()
+    assert (found.low <= found.values).all()
+    assert (found.high > found.values).any()
+    assert (found.margin > 0).all()
+    assert sum(found.counts[1]) == len(X)
+    assert len(found.edges[0]) == len(found.counts[0]) + 1
+    rows = pd.concat([X.iloc[[0]]] * 2, ignore_index=True).assign(age=[np.nan, np.nan], city=["Bern", "Rome"])
+    predicted = model.predict(rows)
+    differ = found.joint[0, -1, 2] - found.joint[0, -1, 0]  # additive but for the pair: others cancel
+    assert predicted[1] - predicted[0] == pytest.approx(differ, rel=1e-3, abs=1e-2)
+    assert np.isnan(model.surface("income", "city").margin).all()
+    assert CoFrNetRegressor(**FAST).fit(X, y).surface("income", "age").low.shape == (1, 24, 25)

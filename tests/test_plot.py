@@ -36,13 +36,14 @@ def line(outputs=("yes",), missing=True):
     gap = np.array([0.5 - c for c in range(len(outputs))]) if missing else np.full(len(outputs), np.nan)
     edges = np.linspace(0, 10, 21)
     counts = np.exp(-((edges[1:] - 4) ** 2) / 6) * 100
-    return Curve("age", False, grid, values, values, values - 0.2, values + 0.2, gap, edges, counts,
-                 np.ones(30), tuple(outputs), UNIT)  # fmt: skip
+    return Curve("age", False, grid, values, values, values[:, None], values - 0.2, values + 0.2, gap, edges,
+                 counts, np.ones(30), tuple(outputs), UNIT)  # fmt: skip
 
 
 def bars():
     values = np.array([[0.5, -0.3, 0.1]])
-    return Curve("city", True, np.array(["Bern", "Oslo", "Rome"], dtype=object), values, values, values - 0.1,
+    levels = np.array(["Bern", "Oslo", "Rome"], dtype=object)
+    return Curve("city", True, levels, values, values, values[:, None], values - 0.1,
                  values + 0.1, np.array([np.nan]), np.array([]), np.array([50.0, 30.0, 20.0]), np.ones(3),
                  ("yes",), UNIT)  # fmt: skip
 
@@ -64,7 +65,18 @@ def local(method="integrated"):
 def together():
     a, b = np.linspace(-1, 1, 12), np.linspace(0, 2, 9)
     values = np.outer(a, b - 1)[None]
-    return Surface(("u", "v"), a, b, values, values + 0.5, ("yes",), UNIT)
+    return Surface(
+        ("u", "v"), a, b, values, values, values, values + 0.5, ((), ()), ((), ()), values[0], ("yes",), UNIT
+    )
+
+
+def with_gap():
+    a = np.append(np.linspace(20, 80, 12), np.nan)
+    values = np.outer(np.append(np.linspace(-1, 1, 12), -0.8), [1.0, -0.5])[None]
+    cities = np.array(["Bern", "Oslo"], dtype=object)
+    return Surface(
+        ("age", "city"), a, cities, values, values, values, values, ((), ()), ((), ()), values[0], ("yes",), UNIT
+    )
 
 
 def plan():
@@ -83,6 +95,7 @@ PICTURES = {
     "importances": lambda: plot.importances(overall(("a", "b"))),
     "waterfall": lambda: plot.waterfall(local(), most=3),
     "surface": lambda: plot.surface(together()),
+    "surface_with_missing": lambda: plot.surface(with_gap()),
     "series": lambda: plot.series(GRID, GRID, {"function": np.outer(GRID, GRID), "series": np.outer(GRID, GRID)})[0, 0],
     "ladder": lambda: plot.ladder(plan()),
     "image": lambda: plot.image(np.tile(np.linspace(0, 1, 16), (16, 1)), np.outer(np.sin(np.arange(16)), np.ones(16))),

@@ -261,12 +261,19 @@ def surface(
     places, labels = [], []
     for grid in (explanation.first, explanation.second):
         named = grid.dtype.kind not in "fiu"
-        places.append(np.arange(len(grid), dtype=float) if named else grid.astype(float))
-        labels.append([str(level) for level in grid] if named else None)
+        place = np.arange(len(grid), dtype=float) if named else grid.astype(float)
+        gap = not named and bool(np.isnan(place[-1]))
+        if gap:  # beyond the others, where a missing value has its place
+            place[-1] = place[-2] + 0.12 * (place[-2] - place[0])
+        places.append(place)
+        labels.append(([str(level) for level in grid], place) if named else (["missing"], place[-1:]) if gap else None)
     mesh = ax.pcolormesh(*places, values.T, cmap=SIGNED, vmin=-reach, vmax=reach, shading="nearest", rasterized=True)
     for place, label, axis in zip(places, labels, (ax.xaxis, ax.yaxis), strict=True):
         if label is not None:
-            axis.set_ticks(place, label)
+            names, at = label
+            room = 0.08 * (place[-1] - place[0])
+            others = [t for t in axis.get_ticklocs() if len(at) < len(place) and place[0] <= t < at[0] - room]
+            axis.set_ticks([*others, *at], [*(f"{t:g}" for t in others), *names])
     ax.set_xlabel(explanation.features[0])
     ax.set_ylabel(explanation.features[1])
     figure = ax.get_figure()

@@ -145,10 +145,11 @@ class Curve(Explanation):
 
     grid : (G,), numbers in the feature's unit or names of levels; values : (q, G), the score minus that of the mean
     row, or of given rows as they are (so the curves of an additive model are its contributions); own : (q, G), the part
-    of its own ladders alone; low, high : (q, G), two standard deviations of the members to either side; missing :
-    (q,), the same for a missing value, NaN where training had none; edges, counts : density of the training rows,
-    counts per level for categories; margin : (G,), least |t_k| / epsilon below rung 0 of the feature's ladders: a
-    clamped rung has less than 1; NaN where it has no ladders.
+    of its linear path and its own ladders alone; ladders : (q, ladders, G), each of those ladders times its head; low,
+    high : (q, G), two standard deviations of the members to either side; missing : (q,), the same for a missing value,
+    NaN where training had none; edges, counts : density of the training rows, counts per level for categories; margin :
+    (G,), least |t_k| / epsilon below rung 0 of the feature's ladders: a clamped rung has less than 1; NaN where it has
+    no ladders.
     """
 
     feature: str
@@ -156,6 +157,7 @@ class Curve(Explanation):
     grid: NDArray[Any]
     values: Floats
     own: Floats
+    ladders: Floats
     low: Floats
     high: Floats
     missing: Floats
@@ -191,27 +193,35 @@ class Surface(Explanation):
     """What two features do together: joint, the score minus that of the baseline; values, what is left of it beyond
     their two curves.
 
-    grids : (G1,) and (G2,), as in `Curve`; values, joint : (q, G1, G2).
+    first, second : (G1,) and (G2,), as in `Curve`, the last NaN for a missing value where training had any; values,
+    joint : (q, G1, G2); low, high : two standard deviations of the members to either side of values; edges, counts :
+    density of the training rows by each feature; margin : (G1, G2), as in `Curve`, of the ladders of the pair; NaN
+    where it has none.
     """
 
     features: tuple[str, str]
     first: NDArray[Any]
     second: NDArray[Any]
     values: Floats
+    low: Floats
+    high: Floats
     joint: Floats
+    edges: tuple[tuple[float, ...], ...]
+    counts: tuple[tuple[float, ...], ...]
+    margin: Floats
     output_names: tuple[str, ...]
     unit: str
 
     def columns(self) -> dict[str, Any]:
         """One line for each output and pair of points."""
         q, rows, cols = self.values.shape
-        taken = {"output", "values", "joint"}
+        parts = ("values", "low", "high", "joint")
+        taken = {"output", *parts}
         return {
             "output": np.repeat(np.asarray(self.output_names, dtype=object), rows * cols).tolist(),
             _free(self.features[0], taken): np.tile(np.repeat(self.first, cols), q),
             _free(self.features[1], taken): np.tile(self.second, q * rows),
-            "values": self.values.reshape(-1),
-            "joint": self.joint.reshape(-1),
+            **{name: getattr(self, name).reshape(-1) for name in parts},
         }
 
     def __str__(self) -> str:

@@ -14,7 +14,8 @@ from torch import Tensor
 from cofrnet.core import tails
 from cofrnet.explain import inputs
 from cofrnet.explain.data import Curve, GlobalExplanation, Interaction, Surface
-from cofrnet.explain.subject import Subject, TableProfile, evenly
+from cofrnet.explain.subject import CHUNK, Subject, TableProfile, evenly
+from cofrnet.nn.ladders import Ladders
 
 __all__ = ["curve", "explain", "importances", "interactions", "surface"]
 
@@ -77,33 +78,24 @@ def _check_points(points: int) -> None:
 def curve(subject: Subject, j: int, backgrounds: Tensor, points: int = POINTS) -> Curve:
     """The curve of column j: the others stay as in the background rows, over which it is averaged, (m, p)."""
     _check_points(points)
-    grid, own_inputs = subject.grid(j, points)
-    column, place = subject.columns[j], subject.places[j]
-    extra = getattr(column, "missing", None)
-    if extra is not None:
-        own_inputs = torch.cat([own_inputs, torch.as_tensor(extra, dtype=own_inputs.dtype)[None]])
+    grid, own_inputs = _points(subject, j, points)
+    column, place, profile = subject.columns[j], subject.places[j], subject.profiles[j]
     moved = backgrounds.repeat(len(own_inputs), 1)
     moved[:, place] = own_inputs.repeat_interleave(len(backgrounds), 0)
-    with torch.no_grad():
-        scores = subject.model.member_scores(moved) - subject.model.member_scores(backgrounds).repeat(
-            len(own_inputs), 1, 1
-        )
-    each = scores.view(len(own_inputs), len(backgrounds), *scores.shape[1:]).mean(1).double().numpy()
-    each = each.transpose(2, 1, 0) * subject.scale[:, None, None]  # (q, members, G)
-    values = each.mean(1)
-    spread = 2 * each.std(1, ddof=1) if each.shape[1] > 1 else np.zeros_like(values)
-    own, margin = _own_ladders(subject, place, own_inputs, backgrounds)
+    each = _mean_scores(subject, moved, len(backgrounds)) - _mean_scores(subject, backgrounds, len(backgrounds))
+    values, low, high = _band(each)  # (q, G)
+    own, ladders, margin = _own_ladders(subject, place, own_inputs, backgrounds)
     last = len(grid)
-    profile = subject.profiles[j]
     return Curve(
         feature=column.name,
         categorical=subject.is_categorical(j),
         grid=grid,
-        values=values[:, :last].copy(),
-        own=own[:, :last].copy(),
-        low=(values - spread)[:, :last],
-        high=(values + spread)[:, :last],
-        missing=values[:, last].copy() if extra is not None else np.full(len(values), np.nan),
+        values=values[:, :last],
+        own=own[:, :last],
+        ladders=ladders[:, :, :last],
+        low=low[:, :last],
+        high=high[:, :last],
+        missing=values[:, last] if len(own_inputs) > last else np.full(len(values), np.nan),
         edges=np.asarray(profile.edges),
         counts=np.asarray(profile.counts),
         margin=margin[:last],
@@ -112,30 +104,67 @@ def curve(subject: Subject, j: int, backgrounds: Tensor, points: int = POINTS) -
     )
 
 
-def _own_ladders(subject: Subject, place: slice, own_inputs: Tensor, backgrounds: Tensor) -> tuple[Floats, Floats]:
-    """The additive part of a column: its linear path and its single-feature ladders, (q, G); and the pole margin."""
+def _points(subject: Subject, j: int, points: int) -> tuple[NDArray[Any], Tensor]:
+    """Values to look at column j at, (G,), and their inputs, with those of a missing value last where it has any."""
+    grid, own_inputs = subject.grid(j, points)
+    missing = getattr(subject.columns[j], "missing", None)
+    if missing is not None:
+        own_inputs = torch.cat([own_inputs, torch.as_tensor(missing, dtype=own_inputs.dtype)[None]])
+    return grid, own_inputs
+
+
+def _mean_scores(subject: Subject, rows: Tensor, each: int) -> Floats:
+    """Scores of the members, each the mean of so many rows that follow each other: (n, p) to (q, members, n / each)."""
+    with torch.no_grad():
+        scores = torch.cat([subject.model.member_scores(part) for part in rows.split(CHUNK)])
+    means = scores.view(-1, each, *scores.shape[1:]).mean(1).double().numpy()
+    return np.asarray(means.transpose(2, 1, 0) * subject.scale[:, None, None])
+
+
+def _band(each: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean over the members, axis 1, and two standard deviations of them to either side."""
+    mean = each.mean(1)
+    spread = 2 * each.std(1, ddof=1) if each.shape[1] > 1 else np.zeros_like(mean)
+    return mean, mean - spread, mean + spread
+
+
+def _margin(bank: Ladders, reads: Tensor, ladders: Sequence[int]) -> Floats:
+    """Least |t_k| / epsilon below rung 0 of some ladders, for every row: (n,); NaN where they have no such rung."""
+    with torch.no_grad():
+        a = bank.stored_denominators(reads)[:, :, list(ladders)].transpose(0, 1)
+        t = tails(a, bank.pole, bank.epsilon)[1:].abs() / float(bank.epsilon)
+    return np.asarray(t.amin((0, 1, 2)).double().numpy()) if t.numel() else np.full(len(reads), np.nan)
+
+
+def _own_ladders(
+    subject: Subject, place: slice, own_inputs: Tensor, backgrounds: Tensor
+) -> tuple[Floats, Floats, Floats]:
+    """The additive part of a column, (q, G): its linear path and its single-feature ladders; each of those, times its
+    head, (q, members m, G); and the pole margin, (G,). All from the mean of the backgrounds.
+    """
     model, spec = subject.model, subject.model.spec
-    members, q = spec.n_members, spec.n_outputs
-    rows = backgrounds.mean(0, keepdim=True).repeat(len(own_inputs) + 1, 1)
-    rows[: len(own_inputs), place] = own_inputs
-    total = rows.new_zeros(q, len(rows))
-    margin = np.full(len(own_inputs), np.nan)
+    members, q, count = spec.n_members, spec.n_outputs, len(own_inputs)
+    rows = backgrounds.mean(0, keepdim=True).repeat(count + 1, 1)
+    rows[:count, place] = own_inputs
+    total, ladders = rows.new_zeros(q, count + 1), rows.new_zeros(q, 0, count + 1)
+    margin = np.full(count, np.nan)
     with torch.no_grad():
         if model.linear is not None:
             total += model.linear.view(members, q, -1).mean(0) @ rows.T
-        if model.curves is not None:
-            curved = list(spec.curved_features)
-            read = rows[:, curved]
-            head = model.head.view(members, q, -1)[:, :, : spec.n_curves] / members
-            total += (head @ model.curves.values(read)).sum(0)
-            if place.start in curved:
-                m, first = spec.ladders_per_feature, curved.index(place.start) * spec.ladders_per_feature
-                a = model.curves.stored_denominators(read)[:, :, first : first + m].transpose(0, 1)
-                t = tails(a, model.curves.pole, model.curves.epsilon)[1:].abs() / float(model.curves.epsilon)
-                if len(t):
-                    margin = t.amin((0, 1, 2)).double().numpy()[: len(own_inputs)]
-    values = (total[:, :-1] - total[:, -1:]).double().numpy() * subject.scale[:, None]
-    return values, margin
+        if model.curves is not None and place.start in spec.curved_features:
+            m = spec.ladders_per_feature
+            first = spec.curved_features.index(place.start) * m
+            read = rows[:, model.curved]
+            head = model.head.view(members, q, -1)[:, :, first : first + m] / members
+            values = model.curves.values(read)[:, first : first + m]  # (members, m, G + 1)
+            ladders = (head.unsqueeze(-1) * values.unsqueeze(1)).transpose(0, 1).flatten(1, 2)
+            total += ladders.sum(1)
+            margin = _margin(model.curves, read, range(first, first + m))[:count]
+    from_mean = [
+        (part[..., :-1] - part[..., -1:]).double().numpy() * subject.scale.reshape(-1, *(1 for _ in part.shape[1:]))
+        for part in (total, ladders)
+    ]
+    return from_mean[0], from_mean[1], margin
 
 
 def surface(subject: Subject, i: int, j: int, backgrounds: Tensor, points: int = SURFACE_POINTS) -> Surface:
@@ -143,32 +172,50 @@ def surface(subject: Subject, i: int, j: int, backgrounds: Tensor, points: int =
     _check_points(points)
     if i == j:
         raise ValueError(f"a surface needs two different features; got {subject.columns[i].name!r} twice.")
-    (grid_i, inputs_i), (grid_j, inputs_j) = subject.grid(i, points), subject.grid(j, points)
-    grids, parts = [grid_i, grid_j], [inputs_i, inputs_j]
-    for side in (0, 1):  # few points are enough for a picture
-        if len(grids[side]) > points:
-            some = np.linspace(0, len(grids[side]) - 1, points).round().astype(int)
-            grids[side], parts[side] = grids[side][some], parts[side][torch.as_tensor(some)]
-    shape = (len(grids[0]), len(grids[1]))
-    places = subject.places[i], subject.places[j]
+    grids, parts = [], []
+    for column in (i, j):
+        grid, own_inputs = _points(subject, column, points)
+        if len(grid) > points:  # few points are enough for a picture
+            some = evenly(len(grid), points)
+            own_inputs = torch.cat([own_inputs[some], own_inputs[len(grid) :]])
+            grid = grid[some]
+        if len(own_inputs) > len(grid):
+            grid = np.append(grid, np.nan)
+        grids.append(grid)
+        parts.append(own_inputs)
+    shape, places, m = (len(grids[0]), len(grids[1])), (subject.places[i], subject.places[j]), len(backgrounds)
 
-    def effect(first: bool, second: bool) -> Floats:
-        moved = backgrounds.repeat(shape[0] * shape[1], 1, 1)  # (G1 G2, m, p)
+    def moved(rows: Tensor, first: bool, second: bool) -> Tensor:
+        found = rows.repeat(shape[0] * shape[1], 1, 1)  # (G1 G2, m, p)
         if first:
-            moved[:, :, places[0]] = parts[0].repeat_interleave(shape[1], 0).unsqueeze(1)
+            found[:, :, places[0]] = parts[0].repeat_interleave(shape[1], 0).unsqueeze(1)
         if second:
-            moved[:, :, places[1]] = parts[1].repeat(shape[0], 1).unsqueeze(1)
-        scores = subject.scores(moved.flatten(0, 1)).reshape(*shape, len(backgrounds), -1)
-        return scores.mean(2).transpose(2, 0, 1)  # (q, G1, G2)
+            found[:, :, places[1]] = parts[1].repeat(shape[0], 1).unsqueeze(1)
+        return found.flatten(0, 1)
 
-    base = subject.scores(backgrounds).mean(0)[:, None, None]
-    both = effect(True, True)
+    base = _mean_scores(subject, backgrounds, m)  # (q, members, 1)
+    both, one, two = (
+        _mean_scores(subject, moved(backgrounds, *which), m) for which in ((True, True), (True, False), (False, True))
+    )
+    q, bank = len(base), subject.model.subsets
+    values, low, high = (part.reshape(q, *shape) for part in _band(both - one - two + base))
+    margin = np.full(shape[0] * shape[1], np.nan)
+    pair = {*range(places[0].start, places[0].stop), *range(places[1].start, places[1].stop)}
+    own = [] if bank is None else [k for k, subset in enumerate(bank.subsets) if set(subset) == pair]
+    if bank is not None and own:
+        margin = _margin(bank, moved(backgrounds.mean(0, keepdim=True), True, True), own)
+    profiles = subject.profiles[i], subject.profiles[j]
     return Surface(
         features=(subject.columns[i].name, subject.columns[j].name),
         first=grids[0],
         second=grids[1],
-        values=both - effect(True, False) - effect(False, True) + base,
-        joint=both - base,
+        values=values,
+        low=low,
+        high=high,
+        joint=(both - base).mean(1).reshape(q, *shape),
+        edges=tuple(profile.edges for profile in profiles),
+        counts=tuple(profile.counts for profile in profiles),
+        margin=margin.reshape(shape),
         output_names=subject.output_names,
         unit=subject.unit,
     )

@@ -254,6 +254,40 @@ def _warn_of_clamped(rungs: Sequence[NDArray[Any]], pole: str, epsilon: Any, nam
         t = rungs[k - 1][:, 0] + 1 / safe
 
 
+@dataclass(frozen=True)
+class _Variable:
+    """A variable of a series: the input it moves and how fast, centre and spread, how far its scaling is straight."""
+
+    name: str
+    input: int
+    slope: float
+    center: float
+    spread: float
+    straight: float = math.inf
+
+
+def _variables(
+    subject: Subject,
+    center: Tensor,
+    center_values: Floats,
+    unit_slopes: Floats,
+    spreads: Floats,
+    features: Sequence[int],
+) -> list[_Variable]:
+    """One for each numeric column, one for each level of a categorical one."""
+    found = []
+    for j in features:
+        place, column, unit = subject.places[j], subject.columns[j], subject.profiles[j].deviation
+        if subject.is_categorical(j):
+            levels = zip(column.inputs, range(place.start, place.stop), strict=True)
+            found += [_Variable(name, i, 1.0, float(center[i]), float(spreads[i])) for name, i in levels]
+            continue
+        at = float(center_values[j])
+        straight = column.straight_within(at, unit) if unit > 0 else math.inf
+        found.append(_Variable(column.name, place.start, float(unit_slopes[j]), at, unit, straight))
+    return found
+
+
 def power_series(
     subject: Subject,
     center: Tensor,
@@ -273,24 +307,7 @@ def power_series(
 
     Shapes: center (p,), the inputs; center_values, unit_slopes (P,), of numeric columns; spreads (p,).
     """
-    variables, centers, spread, columns = [], [], [], []
-    straight = math.inf
-    for j in features:
-        place, column = subject.places[j], subject.columns[j]
-        if subject.is_categorical(j):
-            for i in range(place.start, place.stop):
-                variables.append(column.inputs[i - place.start])
-                centers.append(float(center[i]))
-                spread.append(float(spreads[i]))
-                columns.append((i, 1.0))
-        else:
-            slope = float(unit_slopes[j])
-            variables.append(column.name)
-            centers.append(float(center_values[j]))
-            unit = subject.profiles[j].deviation
-            spread.append(unit)
-            straight = min(straight, column.straight_within(float(center_values[j]), unit) if unit > 0 else math.inf)
-            columns.append((place.start, slope))
+    variables = _variables(subject, center, center_values, unit_slopes, spreads, features)
     terms = Terms(len(variables), order, kind)
     spec = subject.model.spec
     held = terms.count * (spec.full_width + spec.total_ladders)
@@ -300,8 +317,8 @@ def power_series(
             f"{len(variables)} variables. Name fewer features, or lower the order."
         )
     slopes = np.zeros((len(center), len(variables)))
-    for v, (i, slope) in enumerate(columns):
-        slopes[i, v] = slope
+    for v, variable in enumerate(variables):
+        slopes[variable.input, v] = variable.slope
     constant = center.double().numpy()
     found = model_series(
         subject.model,
@@ -317,12 +334,12 @@ def power_series(
     return SeriesExplanation(
         exponents=terms.exponents,
         coefficients=found,
-        center=np.array(centers),
-        spread=np.array(spread),
-        straight=straight,
+        center=np.array([variable.center for variable in variables]),
+        spread=np.array([variable.spread for variable in variables]),
+        straight=min((variable.straight for variable in variables), default=math.inf),
         order=order,
         kind=kind,
-        variables=tuple(variables),
+        variables=tuple(variable.name for variable in variables),
         output_names=subject.output_names if ladder is None else (f"ladder {ladder}",),
         unit=subject.unit if ladder is None else "value of the ladder",
         source=source if ladder is None else None,
