@@ -271,7 +271,7 @@ def surface(
     for place, label, axis in zip(places, labels, (ax.xaxis, ax.yaxis), strict=True):
         if label is not None:
             names, at = label
-            room = 0.08 * (place[-1] - place[0])
+            room = 0.15 * (place[-1] - place[0])
             others = [t for t in axis.get_ticklocs() if len(at) < len(place) and place[0] <= t < at[0] - room]
             axis.set_ticks([*others, *at], [*(f"{t:g}" for t in others), *names])
     ax.set_xlabel(explanation.features[0])
