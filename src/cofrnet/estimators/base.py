@@ -18,11 +18,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from cofrnet.estimators.checks import checked_weight, position_of, require, require_same_length
+from cofrnet.estimators.checks import checked_weight, name_of, position_of, require, require_same_length
 from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.interactions import strongest_pairs
+from cofrnet.estimators.reporting import Reporting
 from cofrnet.estimators.saving import Saving
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
@@ -52,7 +53,7 @@ LADDERS_PER_PAIR = 8
 BOOSTED_GROUPS = 4
 
 
-class TabularCoFrNet(Explaining, Saving, BaseEstimator):
+class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
     """What the classifier and the regressor share: everything but the meaning of y."""
 
     variant: Variant
@@ -87,6 +88,7 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
 
     encoder_: TableEncoder
     model_: CoFrNet
+    target_name_: str | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -202,6 +204,7 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
+        self.target_name_ = name_of(y)
         columns = self._read(X, reset=not again)
         n = len(columns[0])
         targets = self._checked_targets(y, reset=not again)
@@ -242,6 +245,7 @@ class TabularCoFrNet(Explaining, Saving, BaseEstimator):
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
         self._check_parameters()
+        self.target_name_ = name_of(y)
         columns = self._read(X, reset=first)
         targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"))
         require_same_length(len(columns[0]), len(targets))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-__all__ = ["as_plain", "checked_weight", "position_of", "require", "require_same_length"]
+__all__ = ["as_plain", "checked_weight", "name_of", "position_of", "require", "require_same_length"]
 
 
 def require(holds: bool, name: str, value: Any, what: str) -> None:
@@ -43,6 +43,12 @@ def as_plain(y: Any) -> Any:
         )
     native = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
     return native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
+
+
+def name_of(y: Any) -> str | None:
+    """The name of y, where it is a series with a name."""
+    native = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    return str(native.name) if isinstance(native, nw.Series) and native.name not in (None, "") else None
 
 
 def checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:

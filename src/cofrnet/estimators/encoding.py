@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Number
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -52,7 +52,8 @@ OTHER = "other"
 class NumericColumn:
     """How a numeric column becomes an input: linear between the knots (knots[i], values[i]).
 
-    `bounded` columns stay at the outermost values beyond the knots; others go on straight.
+    `bounded` columns stay at the outermost values beyond the knots; others go on straight. A column of dates is one of
+    days since 1970-01-01.
     """
 
     name: str
@@ -60,6 +61,7 @@ class NumericColumn:
     values: tuple[float, ...]
     bounded: bool = True
     has_missing: bool = False
+    is_date: bool = False
 
     @property
     def inputs(self) -> list[str]:
@@ -182,7 +184,16 @@ class CategoricalColumn:
         code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
         other = self.place_of_other
         code[None] = self.place_of_missing
-        codes = np.asarray(_of_each(column, lambda value: code.get(_label(value, self.name), other)), dtype=np.int64)
+
+        def place(value: Any) -> int:
+            return code.get(_label(value, self.name), other)
+
+        arrow = _dictionary(column)
+        if arrow is None:
+            codes = np.asarray(_of_each(column, place), dtype=np.int64)
+        else:
+            of_levels = np.array([*map(place, arrow[1]), code[None]], dtype=np.int64)
+            codes = of_levels[arrow[0]]
         out[...] = 0
         known = codes >= 0
         out[np.flatnonzero(known), codes[known]] = 1
@@ -255,7 +266,8 @@ class TableEncoder:
             if is_categorical:
                 learned.append(_learn_categorical(labels(values, name), name, max_categories))
             else:
-                learned.append(_learn_numeric(numbers(values, name), name, scaling))
+                column = _learn_numeric(numbers(values, name), name, scaling)
+                learned.append(replace(column, is_date=_is_date(values)))
         return cls(tuple(learned))
 
 
@@ -401,8 +413,26 @@ def as_given(columns: Sequence[Any]) -> NDArray[Any]:
     return table
 
 
+def _is_date(values: Any) -> bool:
+    return isinstance(values, nw.Series) and isinstance(values.dtype, nw.Datetime | nw.Date)
+
+
+def _dictionary(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
+    """Codes (n,) and levels of an Arrow column, -1 for missing; None for columns of other kinds."""
+    if not (isinstance(values, nw.Series) and values.implementation is nw.Implementation.PYARROW):
+        return None
+    column = values.to_arrow()
+    if not hasattr(column.type, "value_type"):
+        column = column.dictionary_encode()
+    return column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
+
+
 def labels(values: Any, name: str) -> list[str | None]:
     """A categorical column as strings with None for missing; anything but strings, numbers and bools is an error."""
+    arrow = _dictionary(values)
+    if arrow is not None:
+        levels = [*(_label(value, name) for value in arrow[1]), None]
+        return [levels[code] for code in arrow[0].tolist()]
     return _of_each(values, lambda value: _label(value, name))
 
 

@@ -16,6 +16,7 @@ from cofrnet.estimators.checks import position_of
 from cofrnet.estimators.encoding import NumericColumn, TableEncoder, as_given, numbers
 from cofrnet.explain import local, overall, series
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
+from cofrnet.explain.quality import Quality
 from cofrnet.explain.series import SeriesExplanation
 from cofrnet.explain.subject import ColumnProfile, Subject, TableProfile, evenly
 from cofrnet.export import code, formulas
@@ -197,6 +198,10 @@ class Explaining:
             return values, self._subject().scores(x)
 
         return source
+
+    def quality(self, X: Any, y: Any) -> Quality:
+        """How good the predictions of rows X with targets y are: metrics with 95 % intervals, calibration, residuals."""
+        raise NotImplementedError
 
     def _backgrounds(self, X: Any) -> Tensor:
         if X is None:

@@ -58,7 +58,7 @@ class Saving:
             "pairs": [list(pair) for pair in self.pairs_],
             "history": {name: [_or_none(v) for v in values] for name, values in history.items()},
             "best_epoch": int(getattr(self, "best_epoch_", -1)),
-            "target": self._target_fields(),
+            "target": self._target_fields() | {"name": self.target_name_},
         }
 
     def _target_fields(self) -> dict[str, Any]:
@@ -79,6 +79,9 @@ class Saving:
         spec = _read_spec(about.object("spec"), sum(t.numel() for t in tensors.values()))
         _require(spec.n_features == self.encoder_.n_inputs, "spec", "for as many inputs as the columns have")
         _require(spec.n_outputs == self._restore_target(about.object("target")), "spec", "for as many outputs as y has")
+        named = about.object("target").any("name")
+        _require(named is None or isinstance(named, str), "name of the target", "text")
+        self.target_name_ = named
         self.model_ = _read_model(spec, tensors)
         self.profile_ = _read_profile(about.object("profile"), self.encoder_, spec)
         pairs = about.any("pairs")
@@ -148,7 +151,8 @@ def _read_column(fields: Fields) -> Column:
     _require(len(knots) == len(values) >= 2 and rising, "knots", "two or more, rising, with a value each")
     bounded = fields.flag("bounded")
     _require(bounded or len(knots) == 2, "knots", "two where a column is scaled by a straight line")
-    return NumericColumn(fields.text("name"), knots, values, bounded, fields.flag("has_missing"))
+    is_date = "is_date" in fields.values and fields.flag("is_date")
+    return NumericColumn(fields.text("name"), knots, values, bounded, fields.flag("has_missing"), is_date)
 
 
 # ---------------------------------------------------------------------------------------------- the model

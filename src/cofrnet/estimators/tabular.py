@@ -20,8 +20,9 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from cofrnet.errors import ModelFileError
 from cofrnet.estimators.base import TabularCoFrNet
-from cofrnet.estimators.checks import as_plain, require
+from cofrnet.estimators.checks import as_plain, require, require_same_length
 from cofrnet.estimators.encoding import Scaling
+from cofrnet.explain.quality import Quality, quality_of_classes, quality_of_numbers
 from cofrnet.files import Fields
 from cofrnet.nn import CoFrNet, Variant
 from cofrnet.training import (
@@ -301,6 +302,12 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
         codes = (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(1)
         return self.classes_[codes]
 
+    def quality(self, X: Any, y: Any) -> Quality:
+        """How good the probabilities are: metrics with 95 % intervals, calibration and confusion."""
+        probabilities, codes = self.predict_proba(X), self._checked_targets(y, reset=False).astype(np.int64)
+        require_same_length(len(probabilities), len(codes))
+        return quality_of_classes(probabilities, codes, [str(name) for name in self.classes_])
+
 
 class CoFrNetRegressor(RegressorMixin, TabularCoFrNet):
     """Regressor made of continued fractions.
@@ -512,3 +519,12 @@ device, random_state, verbose
         """Predictions in the units of y, (n,) or (n, q)."""
         y = self._scores(X) * self.target_scale_ + self.target_mean_
         return y[:, 0] if self._flat_target else y
+
+    def quality(self, X: Any, y: Any) -> Quality:
+        """How good the predictions are: metrics with 95 % intervals, predicted and actual values."""
+        predicted = self._scores(X) * self.target_scale_ + self.target_mean_
+        actual = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y").reshape(len(y), -1)
+        require_same_length(len(predicted), len(actual))
+        if actual.shape != predicted.shape:
+            raise ValueError(f"y must have {predicted.shape[1]} output(s), as in training; got {actual.shape[1]}.")
+        return quality_of_numbers(predicted, actual, self._score_scale()[2])

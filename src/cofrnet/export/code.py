@@ -19,6 +19,8 @@ from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
 
 __all__ = ["LANGUAGES", "to_code"]
 
+TAKEN = {"MODEL", "json", "math", "main", "modelInputs", "modelScores", "reciprocal", "denominators", "ladderValues"}
+
 
 def to_code(plan: Plan, language: str, name: str = "score") -> str:
     """A program text. `name` is that of its function, or for SQL of the table to read.
@@ -35,7 +37,7 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
         raise ValueError(f"language must be one of {sorted(LANGUAGES)}; got language={language!r}.")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be an identifier; got name={name!r}. Use letters, digits and underscores.")
-    if keyword.iskeyword(name) or name in ("MODEL", "json", "math", "main"):
+    if keyword.iskeyword(name) or name in TAKEN:
         raise ValueError(f"name must not mean something else in the program; got name={name!r}. Choose another.")
     return LANGUAGES[language](plan, name)
 
@@ -166,7 +168,7 @@ def _python(plan: Plan, name: str) -> str:
 _JAVASCRIPT = """%(head)s
 const MODEL = %(model)s;
 
-function %(name)s(row) {
+function modelInputs(row) {
   const absent = (value) => value === null || value === undefined || Number.isNaN(value);
   const label = (value) => (value === true ? "True" : value === false ? "False" : String(value));
   const inputs = [];
@@ -199,24 +201,32 @@ function %(name)s(row) {
     inputs.push(z);
     if (column.has_missing) inputs.push(absent(value) ? 1 : 0);
   }
+  return inputs;
+}
+
+function reciprocal(t) {
   const e = MODEL.epsilon;
-  const reciprocal = (t) => {
-    if (MODEL.pole === "smooth") return t / (t * t + e * e);
-    if (Math.abs(t) < e) return t < 0 ? -1 / e : 1 / e;
-    return 1 / t;
-  };
+  if (MODEL.pole === "smooth") return t / (t * t + e * e);
+  if (Math.abs(t) < e) return t < 0 ? -1 / e : 1 / e;
+  return 1 / t;
+}
+
+function denominators(ladder, v) {
+  return ladder.rungs.map(([bias, weights]) => weights.reduce((sum, w, i) => sum + w * v[ladder.reads[i]], bias));
+}
+
+function ladderValues(member, inputs) {
+  const v = inputs.slice();
+  for (const ladder of member.ladders) {
+    v.push(denominators(ladder, v).reduceRight((t, a) => a + reciprocal(t)));
+  }
+  return v;
+}
+
+function modelScores(inputs) {
   const totals = MODEL.scale.map(() => 0);
   for (const member of MODEL.members) {
-    const v = inputs.slice();
-    for (const ladder of member.ladders) {
-      let t = null;
-      for (let k = ladder.rungs.length - 1; k >= 0; k -= 1) {
-        const [bias, weights] = ladder.rungs[k];
-        const a = weights.reduce((sum, w, i) => sum + w * v[ladder.reads[i]], bias);
-        t = t === null ? a : a + reciprocal(t);
-      }
-      v.push(t);
-    }
+    const v = ladderValues(member, inputs);
     totals.forEach((_, c) => {
       totals[c] += member.intercept[c];
       member.linear[c].forEach((w, i) => { totals[c] += w * inputs[i]; });
@@ -226,12 +236,17 @@ function %(name)s(row) {
   return totals.map((t, c) => MODEL.offset[c] + (MODEL.scale[c] * t) / MODEL.members.length);
 }
 
+function %(name)s(row) {
+  return modelScores(modelInputs(row));
+}
+
 if (typeof module !== "undefined") module.exports = { %(name)s };
 """
 
 
 def _javascript(plan: Plan, name: str) -> str:
-    return _JAVASCRIPT % {"head": _head(plan, "//"), "model": _json(plan), "name": name}
+    model = _json(plan).replace("<", "\\u003c")  # no name can end the script of a page
+    return _JAVASCRIPT % {"head": _head(plan, "//").replace("<", "?"), "model": model, "name": name}
 
 
 # ---------------------------------------------------------------------------------------------- C

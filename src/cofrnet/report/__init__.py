@@ -1,0 +1,305 @@
+"""The interactive page: one HTML file that holds explanations, the model itself, and the script that draws them.
+
+Everything that comes from a table (names, levels, labels) goes into the page as escaped text or as JSON, and a
+Content-Security-Policy lets only the scripts run that are in the page as it was written.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cofrnet
+from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation
+from cofrnet.explain.quality import Quality
+from cofrnet.explain.series import SeriesExplanation
+from cofrnet.export.code import to_code
+from cofrnet.export.plan import Plan
+
+__all__ = ["Feature", "Page", "Rows", "html"]
+
+HERE = Path(__file__).parent
+MOST_PROGRAM = 4_000_000  # characters of the model in the page; a larger one is left out, and the page says so
+NODES = 64  # of the integrals behind the live contributions
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column in the "What if" panel: its range or its levels (None is missing), and its value in the median row."""
+
+    name: str
+    kind: str  # "number", "date" or "category"
+    start: float | str | None
+    low: float = 0.0
+    high: float = 1.0
+    missing: bool = False
+    levels: tuple[str | None, ...] = ()
+    whole: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the script."""
+        span = self.high - self.low
+        step = 1 if self.whole and span >= 1 else span / 200 if math.isfinite(span) and span > 0 else "any"
+        whole = {"name": self.name, "kind": self.kind, "start": self.start, "missing": self.missing}
+        if self.kind == "category":
+            return whole | {"levels": list(self.levels)}
+        return whole | {"low": self.low, "high": self.high, "step": step}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to browse: their places in the table, values by feature, what was predicted and what is true.
+
+    `loss` is how wrong each is, `actual` and `loss` None where y is not known; `total` counts the rows of the table.
+    """
+
+    explanation: LocalExplanation
+    index: Sequence[int]
+    data: Sequence[Sequence[Any]]
+    predicted: Sequence[Any]
+    actual: Sequence[Any] | None
+    loss: Sequence[float] | None
+    total: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a page shows."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    overall: GlobalExplanation
+    features: Sequence[Feature]
+    plan: Plan
+    baseline: Sequence[float]
+    classes: Sequence[str] = ()
+    target: str | None = None
+    quality: Quality | None = None
+    history: Mapping[str, Sequence[float]] | None = None
+    rows: Rows | None = None
+    series: SeriesExplanation | None = None
+    series_error: Mapping[str, float] | None = None
+    members: int = 1
+
+
+def html(page: Page) -> str:
+    """The text of the page."""
+    from jinja2 import Environment, FileSystemLoader
+    from markupsafe import Markup
+
+    program = to_code(page.plan, "javascript", "score")
+    live = len(program) <= MOST_PROGRAM
+    scripts = {"plotly": _plotly(), "script": (HERE / "page.js").read_text(encoding="utf-8")}
+    if live:
+        scripts["program"] = program
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
+    return environment.get_template("page.html.j2").render(
+        **_words(page),
+        **{name: Markup(text) for name, text in scripts.items()},
+        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        data=Markup(_json(_data(page))),
+        live=live,
+        live_note="The model is too large to be put into this page, so it cannot be moved here.",
+        policy=_policy(scripts.values()),
+        version=cofrnet.__version__,
+    )
+
+
+def _plotly() -> str:
+    """Plotly's script, from the installed package; found without importing it."""
+    found = find_spec("plotly")
+    places = [] if found is None else list(found.submodule_search_locations or [])
+    for place in places:
+        path = Path(place) / "package_data" / "plotly.min.js"
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+    raise ImportError("a report needs plotly, which is not installed. Install it with: pip install 'cofrnet[report]'")
+
+
+def _policy(scripts: Any) -> str:
+    """What the page may do: run these scripts, and draw. It may load and send nothing."""
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _json(values: Any) -> str:
+    """JSON that can stand in a script element: nothing in it can end the element."""
+    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+# ---------------------------------------------------------------------------------------------- words
+
+
+def _words(page: Page) -> dict[str, Any]:
+    """What the template says."""
+    quality, rows, series = page.quality, page.rows, page.series
+    sections = [("quality", "Quality" if quality else "Model"), ("importances", "Importances"), ("curves", "Curves")]
+    sections += [("pairs", "Pairs")] if page.overall.surfaces else []
+    sections += [("whatif", "What if")]
+    sections += [("rows", "Rows")] if rows else []
+    sections += [("formula", "Formula")] if series else []
+    shown, count = len(page.overall.curves), len(page.overall.feature_names)
+    return {
+        "title": page.title,
+        "subtitle": page.facts[0][1],
+        "facts": page.facts,
+        "sections": sections,
+        "outputs": page.overall.output_names,
+        "output_word": "Class" if page.classes else "Target",
+        "unit": page.overall.unit,
+        "importance_definition": page.overall.definition,
+        "pairs_definition": f"Strength: {page.overall.interactions_definition}.",
+        "has_pairs": bool(page.overall.surfaces),
+        "curves_note": f" Shown are the {shown} most important of {count} features." if shown < count else "",
+        "band": page.members > 1,
+        "metrics": [] if quality is None else [_metric(m.to_dict()) for m in quality.metrics],
+        "quality_note": "" if quality is None else f"On {quality.n_rows:,} rows; {quality.definition}.",
+        "has_rows": rows is not None,
+        "rows_note": "" if rows is None else _rows_note(rows),
+        "has_series": series is not None,
+        "series_center": "mean",
+        "series_note": "" if series is None else _series_note(page),
+        "footer": "" if rows is None else f"It was made from {rows.total:,} rows.",
+    }
+
+
+def _metric(metric: dict[str, Any]) -> dict[str, str]:
+    return {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in metric.items()}
+
+
+def _rows_note(rows: Rows) -> str:
+    if len(rows.index) == rows.total:
+        return f"All {rows.total:,} rows. Choose one to see why the model says what it says of it."
+    wrong = "those the model is most wrong about, and " if rows.actual is not None else ""
+    return (
+        f"A sample of {len(rows.index):,} of {rows.total:,} rows: {wrong}rows evenly spread over the table. "
+        "Choose one to see why the model says what it says of it."
+    )
+
+
+def _series_note(page: Page) -> str:
+    assert page.series is not None
+    text = f"The power series of the score ({page.series.unit}) to order {page.series.order}; the largest terms first."
+    if len(page.overall.feature_names) > len(_series_features(page)):
+        text += " It has the most important features; the others stay where the mean row has them."
+    if page.series_error is not None:
+        error = page.series_error
+        text += f" On the rows its mean distance from the model is {error['mean']:.3g} (R² {error['r2']:.3g})."
+    return text
+
+
+def _series_features(page: Page) -> set[str]:
+    assert page.series is not None
+    return {name.partition("=")[0] for name in page.series.variables}
+
+
+# ---------------------------------------------------------------------------------------------- data
+
+
+def _data(page: Page) -> dict[str, Any]:
+    """What the script draws, in five digits."""
+    overall = page.overall
+    points, shares = np.polynomial.legendre.leggauss(NODES)
+    dates = {feature.name for feature in page.features if feature.kind == "date"}
+    quality = page.quality
+    found: dict[str, Any] = {
+        "outputs": overall.output_names,
+        "classes": page.classes,
+        "task": "classification" if page.classes else "regression",
+        "target": page.target,
+        "unit": overall.unit,
+        "band": page.members > 1,
+        "importances": {"names": overall.feature_names, "values": overall.importances},
+        "curves": [_curve(own, own.feature in dates) for own in _by_importance(overall)],
+        "surfaces": [
+            {"names": s.features, "first": s.first, "second": s.second, "values": s.values} for s in overall.surfaces
+        ],
+        "quality": None
+        if quality is None
+        else {"confusion": quality.confusion, "calibration": quality.calibration, "points": quality.points},
+        "history": {} if page.history is None else dict(page.history),
+        "rows": None if page.rows is None else _rows(page.rows),
+        "series": None if page.series is None else _series(page.series),
+    }
+    place = {feature.name: i for i, feature in enumerate(page.features)}
+    exact = {
+        "features": [feature.to_dict() for feature in page.features],
+        "nodes": ((points + 1) / 2).tolist(),
+        "shares": (shares / 2).tolist(),
+        "baseline": list(page.baseline),
+        "owners": [place[column.name] for column in page.plan.columns for _ in range(column.width)],
+    }
+    return _short(found) | exact
+
+
+def _short(value: Any) -> Any:
+    """Plain values in five digits; what is no number is None."""
+    if isinstance(value, np.ndarray):
+        return _short(value.tolist())
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(v) for v in value]
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+def _by_importance(overall: GlobalExplanation) -> list[Curve]:
+    place = {overall.feature_names[j]: i for i, j in enumerate(overall.order)}
+    return sorted(overall.curves, key=lambda own: place[own.feature])
+
+
+def _curve(own: Curve, date: bool) -> dict[str, Any]:
+    parts = ("grid", "values", "low", "high", "missing", "edges", "counts")
+    return {"name": own.feature, "categorical": own.categorical, "date": date} | {k: getattr(own, k) for k in parts}
+
+
+def _rows(rows: Rows) -> dict[str, Any]:
+    own = rows.explanation
+    return {
+        "index": list(rows.index),
+        "data": rows.data,
+        "predicted": rows.predicted,
+        "actual": rows.actual,
+        "loss": rows.loss,
+        "scores": own.scores,
+        "base": own.base_values,
+        "contributions": own.values,
+    }
+
+
+def _series(series: SeriesExplanation) -> dict[str, Any]:
+    coefficients = series.coefficients.astype(np.float64)
+    sizes = np.abs(coefficients).max(0) * (series.spread**series.exponents).prod(1)
+    order = [0, *(int(i) for i in np.argsort(-sizes, kind="stable") if i != 0 and sizes[i] > 0)]
+    return {
+        "center": dict(zip(series.variables, series.center.tolist(), strict=True)),
+        "terms": [
+            {
+                "factors": [
+                    [name, power]
+                    for name, power in zip(series.variables, series.exponents[i].tolist(), strict=True)
+                    if power
+                ],
+                "coefficients": coefficients[:, i],
+            }
+            for i in order
+        ],
+    }
