@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from pyarrow import csv, feather
 from pyarrow import json as arrow_json
 from pyarrow import parquet as pq
 
-__all__ = ["MISSING", "Format", "Kind", "TableError", "batches", "kind_of", "read_table", "writer"]
+__all__ = ["MISSING", "Format", "Kind", "TableError", "batches", "column_names", "kind_of", "read_table", "writer"]
 
 Format: TypeAlias = Literal["csv", "parquet", "arrow", "jsonl"]
 Kind: TypeAlias = Literal["number", "category", "date", "bool"]
@@ -75,6 +76,19 @@ def read_table(path: str | os.PathLike[str], format: Format | None = None, text:
         return _plain(table)
 
 
+def column_names(path: str | os.PathLike[str], format: Format | None = None) -> list[str]:  # noqa: A002
+    """Names of the columns of a file; of JSON lines, those of its first rows."""
+    with _opened(path, format) as (source, kind, options), _explained(path):
+        if kind == "csv":
+            return _header(source, options, path)[1]
+        if kind == "parquet":
+            return list(pq.read_schema(source).names)
+        if kind == "jsonl":
+            with arrow_json.open_json(source) as reader:
+                return list(reader.schema.names)
+        return list(_arrow_file(source).schema.names)
+
+
 def batches(
     path: str | os.PathLike[str],
     kinds: Mapping[str, Kind],
@@ -109,8 +123,8 @@ def _parts(
         known = {"number": pa.float64(), "category": pa.string(), "bool": pa.bool_()}
         types = {name: known[own] for name, own in kinds.items() if own in known and name in names}
         convert = _convert(types, [name for name in wanted if name in names])
-        reader = csv.open_csv(source, csv.ReadOptions(block_size=BLOCK), options, convert)
-        yield from map(_table, reader)
+        with _naming(names):
+            yield from map(_table, csv.open_csv(source, csv.ReadOptions(block_size=BLOCK), options, convert))
     elif kind == "jsonl":
         with arrow_json.open_json(source, arrow_json.ReadOptions(block_size=BLOCK)) as reader:
             yield from map(_table, reader)
@@ -240,6 +254,16 @@ def _require_columns(names: Sequence[str], path: Any) -> None:
         raise TableError(f"columns of {_name(path)} must have different names; {twice!r} is there twice. Rename one.")
     if not names:
         raise TableError(f"{_name(path)} must have columns; it has none.")
+
+
+@contextmanager
+def _naming(names: Sequence[str]) -> Iterator[None]:
+    """Errors of Arrow with the name of the column instead of its number."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        text = re.sub(r"CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
+        raise pa.ArrowInvalid(text) from None
 
 
 @contextmanager

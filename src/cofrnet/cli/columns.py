@@ -1,0 +1,122 @@
+"""What the columns of a table are, and which of them look like identifiers or give the target away."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cofrnet.tables import Kind, kind_of
+
+__all__ = ["ColumnReport", "describe", "target_task"]
+
+ROWS = 20_000  # that are looked at for leaks
+FEWEST = 50  # rows below which nothing is suspected
+MOST_CLASSES = 10  # integers that are taken for classes
+
+
+@dataclass(frozen=True)
+class ColumnReport:
+    """A column as it was read; `warning` says what looks wrong with it, or is empty."""
+
+    name: str
+    kind: Kind
+    distinct: int
+    missing: int
+    example: str
+    warning: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def describe(table: pa.Table, y: NDArray[Any], classify: bool) -> list[ColumnReport]:
+    """Reports of all columns, with y the target of each row."""
+    step = max(1, len(y) // ROWS)
+    some = np.arange(0, len(y), step)
+    target = np.unique(y[some], return_inverse=True)[1] if classify else y[some].astype(float)
+    found = []
+    for name in table.column_names:
+        column = table[name]
+        distinct = pc.count_distinct(_values(column)).as_py()
+        present = pc.drop_null(column)
+        example = str(present[0].as_py()) if len(present) else ""
+        kind = kind_of(column)
+        warning = "" if len(y) < FEWEST else _warning(column, kind, name, distinct, target, some, classify)
+        found.append(ColumnReport(name, kind, distinct, column.null_count, example[:40], warning))
+    return found
+
+
+def target_task(column: pa.ChunkedArray) -> tuple[str, str]:
+    """Classification or regression, and why."""
+    kind = kind_of(column)
+    distinct = pc.count_distinct(_values(column)).as_py()
+    if kind in ("category", "bool"):
+        return "classification", f"its values are {'text' if kind == 'category' else 'true or false'}"
+    whole = pa.types.is_integer(column.type) or pc.all(pc.equal(column, pc.round(column))).as_py()
+    if kind == "number" and whole and distinct <= MOST_CLASSES:
+        return "classification", f"it has {distinct} different whole numbers"
+    return "regression", "it holds numbers"
+
+
+def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column, or the codes of its levels."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pa.chunked_array([chunk.indices for chunk in column.chunks], type=column.type.index_type)
+
+
+def _warning(
+    column: pa.ChunkedArray,
+    kind: Kind,
+    name: str,
+    distinct: int,
+    target: NDArray[Any],
+    some: NDArray[np.int64],
+    classify: bool,
+) -> str:
+    present = len(column) - column.null_count
+    if distinct <= 1:
+        return "has one value only, so it says nothing"
+    if distinct == present and _is_identifier(column, kind, present):
+        return "looks like an identifier: all its values are different"
+    if kind == "category" and distinct > max(100, present // 2):
+        return f"has {distinct} levels for {present} rows: the rare ones count as one"
+    values = _values(column).take(pa.array(some))
+    gaps = np.asarray(pc.is_null(values))
+    numbers = np.asarray(values.cast(pa.int64() if kind in ("date", "bool") else values.type).fill_null(0))
+    if _tells(numbers[~gaps].astype(float), target[~gaps], kind in ("category", "bool"), classify):
+        return "tells the target almost perfectly alone: is it known when a prediction is made?"
+    return ""
+
+
+def _is_identifier(column: pa.ChunkedArray, kind: Kind, present: int) -> bool:
+    if kind == "category":
+        return True
+    if kind != "number" or not pa.types.is_integer(column.type):
+        return False  # measurements are all different too
+    ends = pc.min_max(column).as_py()
+    rising = bool(pc.all(pc.greater(column[1:], column[:-1])).as_py()) if column.null_count == 0 else False
+    return rising or ends["max"] - ends["min"] + 1 <= 2 * present
+
+
+def _tells(x: NDArray[np.float64], y: NDArray[Any], levels: bool, classify: bool) -> bool:
+    """Whether neighbours in this column alone have the same target: of a row and the next in its order, or of a level."""
+    if len(x) < FEWEST:
+        return False
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    pairs = np.flatnonzero(np.diff(x) == 0) if levels else np.arange(len(x) - 1)
+    if len(pairs) < len(x) / 2:
+        return False
+    if classify:
+        constant = np.bincount(y).max() / len(y)
+        agree = float((y[pairs] == y[pairs + 1]).mean())
+        return agree > 0.999 and constant < 0.99
+    spread = float(y.var())
+    return spread > 0 and float(((y[pairs] - y[pairs + 1]) ** 2).mean()) / 2 < 1e-3 * spread

@@ -1,0 +1,260 @@
+"""Commands that say what a model does: `explain`, `plot`, `report`, `formula`, `export`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cofrnet.cli.app import AsJson, Commands, Data, DataFormat, ModelPath, Threads, app
+from cofrnet.cli.output import busy, say, tell
+from cofrnet.cli.using import load_model, read_rows
+
+__all__: list[str] = []
+
+explain = typer.Typer(cls=Commands, no_args_is_help=True, help="Say what a model does: overall, or row by row.")
+app.add_typer(explain, name="explain")
+
+OptionalData = Annotated[
+    str | None, typer.Argument(help="Rows to explain the model on; by default those it was fitted to.", metavar="DATA")
+]
+Where = Annotated[
+    Path | None, typer.Option("--out", "-o", help="A file: .json, .csv, .parquet, .arrow or .jsonl; else printed.")
+]
+
+
+@explain.command("global")
+def explain_global(
+    model: ModelPath,
+    data: OptionalData = None,
+    out: Where = None,
+    format: DataFormat = None,  # noqa: A002
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Importances of the features, the strongest pairs and, in JSON, all curves."""
+    estimator = load_model(model)
+    X = None if data is None else read_rows(estimator, data, None, format)[0]
+    _give(estimator.explain_global(X), out, as_json)
+
+
+@explain.command("local")
+def explain_local(
+    model: ModelPath,
+    data: Data,
+    rows: Annotated[str | None, typer.Option(help="Which rows, from 0: 3, or 0,5,9, or 10-20; else all.")] = None,
+    method: Annotated[
+        str, typer.Option(help="integrated: what each feature adds; gradient: slopes in the feature's unit.")
+    ] = "integrated",
+    out: Where = None,
+    format: DataFormat = None,  # noqa: A002
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """What every feature adds to the score of each row."""
+    estimator = load_model(model)
+    X = read_rows(estimator, data, None, format)[0]
+    chosen = _rows(rows, len(X))
+    X = X[chosen] if not hasattr(X, "take") or hasattr(X, "dtype") else X.take(chosen)
+    _give(estimator.explain_local(X, method=method), out, as_json)
+
+
+def _rows(text: str | None, count: int) -> list[int]:
+    """Positions named by 3, 0,5,9 or 10-20."""
+    if text is None:
+        return list(range(count))
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise typer.BadParameter(f"--rows must be like 3, 0,5,9 or 10-20; got {text!r}.")
+        found += range(int(first), int(last or first) + 1)
+    beyond = [i for i in found if i >= count]
+    if beyond:
+        raise ValueError(f"rows must be from 0 to {count - 1}; got {beyond[0]}.")
+    return found
+
+
+def _give(explanation: Any, out: Path | None, as_json: bool) -> None:
+    from cofrnet.files import write_atomically
+
+    if out is not None and out.suffix != ".json":
+        import pyarrow as pa
+
+        from cofrnet.tables import writer
+
+        with writer(out) as write:
+            write(pa.table({name: pa.array(list(own)) for name, own in explanation.columns().items()}))
+    elif out is not None:
+        write_atomically(out, (explanation.to_json(indent=2) + "\n").encode())
+    if out is not None:
+        tell(f"written to {out}")
+    elif as_json:
+        typer.echo(explanation.to_json(indent=2))
+    else:
+        tell(str(explanation))
+
+
+@app.command()
+def plot(
+    model: ModelPath,
+    data: OptionalData = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A picture: .png, .svg or .pdf.")] = Path("plot.png"),
+    feature: Annotated[str | None, typer.Option(help="Draw the curve of this feature.")] = None,
+    pair: Annotated[tuple[str, str] | None, typer.Option(help="Draw what two features do together.")] = None,
+    row: Annotated[int | None, typer.Option(min=0, help="Draw why this row of DATA is scored as it is.")] = None,
+    curves: Annotated[bool, typer.Option("--curves", help="Draw the curves of the most important features.")] = False,
+    format: DataFormat = None,  # noqa: A002
+    threads: Threads = None,
+) -> None:
+    """Draw a picture: importances, or with an option curves, a pair of features, or one row.
+
+    Examples: `cofrnet plot model.cofrnet -o importances.png`, `cofrnet plot model.cofrnet --feature age`
+    · `cofrnet plot model.cofrnet data.csv --row 3`
+    """
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from cofrnet import plot as draw
+
+    estimator = load_model(model)
+    X = None if data is None else read_rows(estimator, data, None, format)[0]
+    if row is not None:
+        if X is None:
+            raise typer.BadParameter("--row needs the rows: name DATA.")
+        if row >= len(X):
+            raise ValueError(f"row must be from 0 to {len(X) - 1}; got {row}.")
+        axes = draw.waterfall(estimator.explain_local(X[row : row + 1]))
+    elif feature is not None:
+        axes = draw.curve(estimator.curve(feature, X))
+    elif pair is not None:
+        axes = draw.surface(estimator.surface(*pair, X))
+    elif curves:
+        axes = draw.curves(estimator.explain_global(X))
+    else:
+        axes = draw.importances(estimator.explain_global(X, features=[]))
+    _write_figure(axes, out)
+    tell(f"picture written to {out}")
+
+
+def _write_figure(axes: Any, out: Path) -> None:
+    import io
+
+    import numpy as np
+
+    from cofrnet.files import write_atomically
+
+    figure = np.ravel(axes)[0].figure
+    known = figure.canvas.get_supported_filetypes()
+    kind = out.suffix.removeprefix(".").lower()
+    if kind not in known:
+        raise ValueError(f"a picture must end in one of {', '.join(sorted(known))}; got {out.name!r}.")
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, dpi=150, bbox_inches="tight")
+    write_atomically(out, content.getvalue())
+
+
+@app.command()
+def report(
+    model: ModelPath,
+    data: OptionalData = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    target: Annotated[str | None, typer.Option("--target", "-t", help="The column with the truth, if any.")] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    format: DataFormat = None,  # noqa: A002
+    threads: Threads = None,
+) -> None:
+    """Write an interactive page about a model: how good it is, what it does, why each row, and what if.
+
+    One HTML file that works offline. Open it in a browser. Where DATA has the target, rows that the model was not
+    fitted to show how good it is.
+    """
+    estimator = load_model(model)
+    X = y = None
+    if data is not None:
+        named = target or estimator.target_name_
+        if target is None and (named is None or not _has_column(data, named, format)):
+            say("DATA has no target, so the page says nothing about how good the model is.")
+            named = None
+        X, y = read_rows(estimator, data, named, format)
+    with busy("writing the page"):
+        path = estimator.report(out, X, y, title=title)
+    tell(f"page written to {path}")
+
+
+def _has_column(data: str, name: str, format: Any) -> bool:  # noqa: A002
+    from cofrnet.tables import column_names
+
+    return data == "-" or name in column_names(data, format)
+
+
+class Formula(StrEnum):
+    """Ways to write a model down."""
+
+    latex = "latex"
+    sympy = "sympy"
+    python = "python"
+    c = "c"
+    javascript = "javascript"
+    sql = "sql"
+    series = "series"
+
+
+@app.command()
+def formula(
+    model: ModelPath,
+    format: Annotated[Formula, typer.Option("--format", "-f", help="How to write it.")] = Formula.latex,  # noqa: A002
+    form: Annotated[str, typer.Option(help="Of latex and sympy: nested, rational, expanded or factored.")] = "nested",
+    order: Annotated[int, typer.Option(min=0, help="Of a series: the total degree to keep.")] = 2,
+    name: Annotated[str, typer.Option(help="Of a program: its function, or for SQL the table to read.")] = "score",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; else printed.")] = None,
+) -> None:
+    """Write the model as a formula or as a program without dependencies.
+
+    Example: `cofrnet formula model.cofrnet --format sql --name customers > score.sql`
+    """
+    from cofrnet.files import write_atomically
+
+    estimator = load_model(model)
+    if format is Formula.latex:
+        text = estimator.to_latex(form)
+    elif format is Formula.sympy:
+        found = estimator.to_sympy(form)
+        text = "\n".join(map(str, found if isinstance(found, list) else [found]))
+    elif format is Formula.series:
+        text = str(estimator.power_series(order))
+    else:
+        text = estimator.to_code(format.value, name)
+    text = text.rstrip("\n") + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text.encode())
+        tell(f"written to {out}")
+
+
+class Export(StrEnum):
+    """Formats for other runtimes."""
+
+    onnx = "onnx"
+    torch = "torch"
+
+
+@app.command()
+def export(
+    model: ModelPath,
+    format: Annotated[Export, typer.Option("--format", "-f", help="onnx, or a torch.export program.")] = Export.onnx,  # noqa: A002
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; MODEL with .onnx or .pt2.")] = None,
+    contributions: Annotated[
+        bool, typer.Option("--contributions", help="Also give what each feature adds to the score.")
+    ] = False,
+) -> None:
+    """Write the whole model, with its preprocessing, for ONNX runtimes or as a torch.export program."""
+    estimator = load_model(model)
+    path = out or model.with_suffix(".onnx" if format is Export.onnx else ".pt2")
+    with busy("exporting"):
+        write = estimator.to_onnx if format is Export.onnx else estimator.to_torch
+        written = write(path, contributions=contributions)
+    tell(f"written to {written}")

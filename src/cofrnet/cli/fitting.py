@@ -1,0 +1,272 @@
+"""The command `fit`."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import time
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cofrnet.cli.app import AsJson, Data, DataFormat, Device, Out, Seed, Threads, app
+from cofrnet.cli.output import busy, print_json, print_table, quality_table, say, tell, warn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Categorical", "Drop", "Settings", "Target", "Task", "fit", "make_estimator", "read_training_rows"]
+
+MOST_LISTED = 40  # columns
+
+
+class Task(StrEnum):
+    """What is predicted."""
+
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+
+
+Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.")]
+Drop = Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")]
+Categorical = Annotated[
+    list[str] | None, typer.Option("--categorical", help="A column of numbers that are categories; may be repeated.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A parameter of the estimator, as in --set depth=4 --set n_members=8.", metavar="K=V"),
+]
+
+
+@app.command()
+def fit(
+    data: Data,
+    target: Target,
+    out: Out = Path("model.cofrnet"),
+    task: Annotated[Task, typer.Option(help="What is predicted; auto looks at the target.")] = Task.auto,
+    variant: Annotated[
+        str, typer.Option(help="S stacked (best), D one curve a feature (most readable), F or DL as in the paper.")
+    ] = "S",
+    settings: Settings = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    weight: Annotated[str | None, typer.Option(help="A column of row weights.")] = None,
+    test: Annotated[float, typer.Option(min=0, max=0.9, help="Share of rows to hold out and measure on.")] = 0.0,
+    format: DataFormat = None,  # noqa: A002
+    seed: Seed = 0,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a model to a table and write it to a file.
+
+    Types of columns are found out and told: numbers, dates, true or false, text (categories). Missing values need
+    nothing. Rows without a target are left out.
+
+    Examples: `cofrnet fit churn.csv -t Churn --drop customerID --test 0.2`, `cofrnet fit bikes.parquet
+    -t count --set n_members=8`
+    """
+    table, y, chosen, reports = read_training_rows(data, target, task, drop, categorical, weight, format, not as_json)
+    weights = None if weight is None else _weights(table, weight)
+    table = table if weight is None else table.drop_columns([weight])
+    estimator = make_estimator(
+        chosen, settings, categorical, table.column_names, variant=variant, random_state=seed, device=device,
+        verbose=int(sys.stderr.isatty()),
+    )  # fmt: skip
+    rows, held = _split(y, test, chosen, seed)
+    with busy("preparing (some ten seconds, once on a machine)"):
+        from cofrnet.core import prepare
+
+        prepare()
+    started = time.perf_counter()
+    interrupted = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        given = None if weights is None else weights[rows]
+        estimator.fit(table.take(rows), _named(y[rows], target), sample_weight=given)
+    for own in caught:
+        interrupted = interrupted or type(own.message).__name__ == "FitInterruptedWarning"
+        if type(own.message).__module__.startswith("cofrnet") or issubclass(own.category, UserWarning):
+            warn(str(own.message))
+    seconds = time.perf_counter() - started
+    path = estimator.save(out)
+    quality = estimator.quality(table.take(held), y[held]) if len(held) else None
+    if as_json:
+        print_json(
+            {
+                "model": str(path),
+                "task": chosen,
+                "rows": len(rows),
+                "columns": [report.to_dict() for report in reports],
+                "parameters": estimator.model_.spec.n_parameters,
+                "epochs": estimator.n_iter_,
+                "seconds": round(seconds, 3),
+                "validation": _validation(estimator),
+                "test": None if quality is None else {m.name: m.to_dict() for m in quality.metrics},
+                "interrupted": interrupted,
+            }
+        )
+    else:
+        _tell_fit(estimator, seconds, len(rows), path)
+        if quality is not None:
+            quality_table(quality, f"On {len(held)} rows that were held out")
+        elif not interrupted:
+            say(f"To measure it, hold rows out with --test 0.2, or: cofrnet evaluate {path} OTHER_ROWS")
+    if interrupted:
+        raise typer.Exit(130)
+
+
+def _tell_fit(estimator: Any, seconds: float, rows: int, path: Path) -> None:
+    spec = estimator.model_.spec
+    found = _validation(estimator)
+    measured = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+    tell(
+        f"Fitted {rows} rows in {seconds:.1f} s: {spec.total_ladders} ladders of depth {spec.depth}, "
+        f"{spec.n_parameters} parameters" + (f"; on validation rows: {measured}" if found else "") + "."
+    )
+    tell(f"model written to {path}")
+
+
+def _validation(estimator: Any) -> dict[str, float]:
+    """The last-kept figures of the rows that the fit held out for itself."""
+    best = max(estimator.best_epoch_, 0)
+    history = estimator.history_
+    return {
+        name.removeprefix("validation_").replace("_", " "): values[best]
+        for name, values in history.items()
+        if name.startswith("validation_") and best < len(values)
+    }
+
+
+def read_training_rows(
+    data: str,
+    target: str,
+    task: Task,
+    drop: list[str] | None,
+    categorical: list[str] | None,
+    weight: str | None,
+    format: Any,  # noqa: A002
+    told: bool,
+) -> tuple[pa.Table, Any, str, list[Any]]:
+    """Features, target, task and what the columns are; prints these, and warns of columns that look wrong."""
+    import numpy as np
+
+    from cofrnet.cli.columns import describe, target_task
+    from cofrnet.tables import read_table
+
+    with busy(f"reading {data}"):
+        table = read_table(data, format, text=categorical or ())
+    for name in [target, *(drop or []), *(categorical or []), *([] if weight is None else [weight])]:
+        if name not in table.column_names:
+            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
+    table = table.drop_columns(list(drop or []))
+    y_column = table[target]
+    table = table.drop_columns([target])
+    if table.num_columns == (weight is not None):
+        raise ValueError(f"{data} must have a column beside the target; it has none left.")
+    if y_column.null_count:
+        known = y_column.is_valid()
+        say(f"{y_column.null_count} rows have no target and are left out.")
+        table, y_column = table.filter(known), y_column.filter(known)
+    if len(y_column) == 0:
+        raise ValueError(f"{data} must have rows with a target in column {target!r}; it has none.")
+    found, why = (task.value, "as asked") if task is not Task.auto else target_task(y_column)
+    y = np.asarray(y_column.combine_chunks().cast("string") if _is_text(y_column) else y_column)
+    if found == "regression" and y.dtype.kind not in "iuf":
+        raise ValueError(
+            f"the target {target!r} must hold numbers for a regression; got {y[0]!r}. Use --task classification."
+        )
+    if found == "regression":
+        y = y.astype(np.float64)
+    reports = describe(table, y, found == "classification")
+    if told:
+        _tell_columns(reports, data, len(y), target, found, why, len(np.unique(y)))
+    for report in reports:
+        if report.warning:
+            warn(f"column {report.name!r} {report.warning}. Leave it out with --drop {_quoted(report.name)}, if so.")
+    return table, y, found, reports
+
+
+def _is_text(column: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_dictionary(column.type))
+
+
+def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: str, why: str, distinct: int) -> None:
+    word = {"number": "number", "category": "category", "date": "date", "bool": "true/false"}
+    shown = reports if len(reports) <= MOST_LISTED else [r for r in reports if r.warning or r.missing][:MOST_LISTED]
+    lines = [(r.name, word[r.kind], r.example, r.distinct, r.missing) for r in shown]
+    print_table(
+        ("column", "read as", "for example", "distinct", "missing"), lines, f"{data}: {rows} rows", left=3
+    )
+    if len(shown) < len(reports):
+        kinds = ", ".join(f"{sum(r.kind == k for r in reports)} {w}" for k, w in word.items())
+        tell(f"{len(reports)} columns in all: {kinds}.")
+    other = "regression" if task == "classification" else "classification"
+    detail = f", {distinct} classes" if task == "classification" else ""
+    tell(f"target {target!r}: {task}{detail}, because {why} (else say --task {other}).")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
+
+
+def _quoted(name: str) -> str:
+    import shlex
+
+    return shlex.quote(name)
+
+
+def _weights(table: pa.Table, name: str) -> Any:
+    import numpy as np
+
+    values = np.asarray(table[name])
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"weights must be numbers; column {name!r} holds {values[0]!r}.")
+    return values.astype(np.float64)
+
+
+def _named(y: Any, name: str) -> Any:
+    """The target with its name, as a series."""
+    import narwhals as nw
+    import pyarrow as pa
+
+    return nw.new_series(name, y, backend=pa)
+
+
+def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
+    import numpy as np
+    from sklearn.model_selection import train_test_split
+
+    everything = np.arange(len(y))
+    if share == 0:
+        return everything, everything[:0]
+    classes = np.unique(y, return_counts=True)[1] if task == "classification" else np.array([0])
+    stratify = y if task == "classification" and classes.min() >= 2 and len(y) * share >= len(classes) else None
+    rows, held = train_test_split(everything, test_size=share, random_state=seed, stratify=stratify)
+    return np.sort(rows), np.sort(held)
+
+
+def make_estimator(
+    task: str, settings: list[str] | None, categorical: list[str] | None, columns: list[str], **given: Any
+) -> Any:
+    """The estimator with the parameters of --set."""
+    from cofrnet.estimators import CoFrNetClassifier, CoFrNetRegressor
+
+    kind = CoFrNetClassifier if task == "classification" else CoFrNetRegressor
+    known = kind().get_params(deep=False)
+    for setting in settings or ():
+        name, sign, text = setting.partition("=")
+        if not sign or name not in known:
+            names = ", ".join(sorted(known))
+            raise typer.BadParameter(f"--set must be PARAMETER=VALUE; got {setting!r}. The parameters are {names}.")
+        try:
+            given[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            given[name] = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    return kind(**given)

@@ -1,0 +1,87 @@
+"""What the commands print: tables for people, JSON for machines; progress only on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from cofrnet.explain.quality import Quality
+
+__all__ = ["busy", "counted", "print_json", "print_table", "quality_table", "say", "tell", "warn"]
+
+WIDE = 100  # columns of a table that goes to a file or a pipe
+
+
+def _console() -> Console:
+    """Standard output; wide enough for tables where it is not a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+
+def tell(text: str) -> None:
+    """Print a result."""
+    _console().print(escape(text), soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print a remark to standard error."""
+    Console(stderr=True, highlight=False).print(escape(text), soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning to standard error."""
+    Console(stderr=True, highlight=False).print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+
+
+def print_json(values: Any) -> None:
+    """Print JSON."""
+    sys.stdout.write(json.dumps(values, indent=2, allow_nan=False, default=str) + "\n")
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None, left: int = 1) -> None:
+    """Print a table; the first `left` columns are text."""
+    table = Table(title=None if title is None else escape(title), title_justify="left")
+    for i, name in enumerate(titles):
+        table.add_column(escape(name), justify="left" if i < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    _console().print(table)
+
+
+def quality_table(quality: Quality, title: str) -> None:
+    """Print metrics with their intervals."""
+    rows = [
+        (m.name, f"{m.value:.4g}", f"{m.low:.4g} to {m.high:.4g}", f"{m.constant:.4g}") for m in quality.metrics
+    ]
+    print_table(("metric", "value", "95 % interval", "constant prediction"), rows, title)
+
+
+@contextmanager
+def busy(text: str) -> Iterator[None]:
+    """A spinner on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(escape(text)):
+        yield
+
+
+@contextmanager
+def counted(text: str) -> Iterator[Any]:
+    """A count of rows on a terminal; a function that adds to it."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} rows"))
+    shown = Progress(
+        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    )
+    with shown as progress:
+        task = progress.add_task(escape(text), total=None)
+        yield lambda rows: progress.update(task, advance=rows)

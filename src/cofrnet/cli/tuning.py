@@ -1,0 +1,178 @@
+"""The command `tune`."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+from cofrnet.cli.app import AsJson, Data, DataFormat, Device, Seed, Threads, app
+from cofrnet.cli.fitting import Categorical, Drop, Settings, Target, Task, make_estimator, read_training_rows
+from cofrnet.cli.output import print_json, print_table, say, tell
+
+__all__ = ["tune"]
+
+# What is tried of each parameter; the first value is the default of the estimators.
+SPACE: dict[str, tuple[Any, ...]] = {
+    "variant": ("S", "DL", "D"),
+    "depth": (3, 1, 2, 4, 6),
+    "n_ladders": (48, 16, 32, 96, 192),
+    "ladders_per_feature": (8, 4, 16),
+    "interactions": (0, 5, 15),
+    "learning_rate": ("auto", 0.005, 0.01, 0.02, 0.05),
+    "weight_decay": ("auto", 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "dropout": (0.0, 0.05, 0.1, 0.2),
+}
+
+
+@app.command()
+def tune(
+    data: Data,
+    target: Target,
+    trials: Annotated[int | None, typer.Option(min=1, help="Settings to try; 30 if no time is given.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Time to spend.")] = None,
+    storage: Annotated[
+        str, typer.Option(help="A file, or a database URL; several machines may share it, and a run can be resumed.")
+    ] = "tune.journal",
+    folds: Annotated[int, typer.Option(min=2, max=20, help="Parts of the cross-validation.")] = 3,
+    task: Annotated[Task, typer.Option(help="What is predicted; auto looks at the target.")] = Task.auto,
+    settings: Settings = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    format: DataFormat = None,  # noqa: A002
+    seed: Seed = 0,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for better settings by cross-validation, and print the command that fits the best.
+
+    The defaults are tried first. Stop it with Ctrl-C whenever you like; the same command goes on from there. Parameters
+    given with --set stay as they are.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise ImportError("tune needs optuna, which is not installed. Install it: pip install 'cofrnet[tune]'") from None
+    from cofrnet.core import prepare
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    table, y, chosen, _ = read_training_rows(data, target, task, drop, categorical, None, format, told=False)
+    prepare()
+    fixed = make_estimator(chosen, settings, categorical, table.column_names, random_state=seed, device=device)
+    held = {setting.partition("=")[0] for setting in settings or ()}
+    space = {name: values for name, values in SPACE.items() if name not in held}
+    whose = hashlib.sha256(repr((table.schema.to_string(), len(y), y[:100].tolist(), chosen, folds)).encode()).hexdigest()
+    study = optuna.create_study(
+        storage=_storage(storage), study_name=target, load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8, constant_liar=True),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+    )  # fmt: skip
+    known = study.user_attrs.get("rows")
+    if known is None:
+        study.set_user_attr("rows", whose)
+        study.enqueue_trial({name: values[0] for name, values in space.items()})
+    elif known != whose:
+        raise ValueError(f"{storage} must be of the same rows and options; it holds another search. Name another.")
+    if study.trials:
+        say(f"going on from {len(study.trials)} trials in {storage}")
+
+    def objective(trial: Any) -> float:
+        given = {name: trial.suggest_categorical(name, values) for name, values in space.items()}
+        return _loss(fixed, given, table, y, folds, seed, trial)
+
+    interrupted = _optimize(study, objective, trials if trials or minutes else 30, minutes)
+    finished = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
+    if not finished:
+        raise ValueError("no setting was tried to the end; give it more time.")
+    best = study.best_trial
+    changed = {k: v for k, v in best.params.items() if v != SPACE[k][0]}
+    command = _command(data, target, task, settings, drop, categorical, changed)
+    loss = "log-loss" if chosen == "classification" else "unexplained variance (1 - R²)"
+    if as_json:
+        print_json(
+            {"best": best.params, "loss": best.value, "of": loss, "trials": len(finished), "command": command,
+             "default": finished[0].value, "interrupted": interrupted}
+        )  # fmt: skip
+    else:
+        top = sorted(finished, key=lambda t: t.value)[:5]
+        rows = [(f"{t.value:.5g}", t.number, ", ".join(f"{k}={v}" for k, v in t.params.items())) for t in top]
+        print_table((loss, "trial", "settings"), rows, f"The best of {len(finished)} settings, {folds} folds", left=3)
+        tell(f"\n{command}")
+    if interrupted:
+        raise typer.Exit(130)
+
+
+def _storage(where: str) -> Any:
+    import optuna
+
+    if "://" in where:
+        return where
+    from optuna.storages.journal import JournalFileBackend
+
+    return optuna.storages.JournalStorage(JournalFileBackend(where))
+
+
+def _optimize(study: Any, objective: Any, trials: int | None, minutes: float | None) -> bool:
+    """Run the search; whether it was interrupted."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("trying settings"), BarColumn(), TextColumn("{task.completed}, best {task.fields[best]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=trials, best="-")
+
+        def done(study: Any, trial: Any) -> None:
+            best = next((f"{study.best_value:.5g}" for t in study.trials if t.value is not None), "-")
+            bar.update(task, advance=1, best=best)
+
+        try:
+            study.optimize(
+                objective, n_trials=trials, timeout=None if minutes is None else 60 * minutes, callbacks=[done]
+            )
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def _loss(fixed: Any, given: dict[str, Any], table: Any, y: Any, folds: int, seed: int, trial: Any) -> float:
+    """Mean loss over the folds."""
+    import numpy as np
+    import optuna
+    from sklearn.base import clone
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    from cofrnet.training import FitInterruptedWarning
+
+    classify = hasattr(fixed, "predict_proba")
+    splitter = (StratifiedKFold if classify else KFold)(folds, shuffle=True, random_state=seed)
+    losses: list[float] = []
+    for rows, held in splitter.split(y, y):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", FitInterruptedWarning)
+            try:
+                fitted = clone(fixed).set_params(**given).fit(table.take(rows), y[rows])
+            except FitInterruptedWarning:
+                raise KeyboardInterrupt from None
+        quality = fitted.quality(table.take(held), y[held])
+        losses.append(quality["log-loss"].value if classify else 1 - quality["R²"].value)
+        trial.report(float(np.mean(losses)), len(losses))
+        if len(losses) < folds and trial.should_prune():
+            raise optuna.TrialPruned
+    return float(np.mean(losses))
+
+
+def _command(
+    data: str, target: str, task: Task, settings: Any, drop: Any, categorical: Any, changed: dict[str, Any]
+) -> str:
+    words = ["cofrnet", "fit", data, "--target", target]
+    words += [] if task is Task.auto else ["--task", task.value]
+    for option, values in (("--drop", drop), ("--categorical", categorical), ("--set", settings)):
+        words += [word for value in values or () for word in (option, value)]
+    words += [word for name, value in changed.items() for word in ("--set", f"{name}={value}")]
+    return shlex.join(words)

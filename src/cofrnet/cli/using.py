@@ -1,0 +1,210 @@
+"""Commands that use a fitted model: `predict`, `evaluate`, `info`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, TableFormat, Threads, app
+from cofrnet.cli.output import busy, counted, print_json, print_table, quality_table, say, tell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["load_model", "read_rows"]
+
+
+def load_model(path: Path) -> Any:
+    """The estimator in a file."""
+    from cofrnet.estimators import load
+
+    with busy(f"loading {path}"):
+        return load(path)
+
+
+def _kinds(model: Any) -> dict[str, Any]:
+    """What each column was in training."""
+    kinds: dict[str, Any] = {}
+    for column in model.encoder_.columns:
+        levels = getattr(column, "levels", None)
+        if levels is None:
+            kinds[column.name] = "date" if column.is_date else "number"
+        else:
+            flags = {"True", "False"}
+            others = set(levels) - flags - {"missing", "other"}
+            kinds[column.name] = "bool" if flags & set(levels) and not others else "category"
+    return kinds
+
+
+def model_batches(model: Any, data: str, format: Any, others: tuple[str, ...] = ()) -> Iterator[tuple[Any, pa.Table]]:  # noqa: A002
+    """Rows of a file as the model reads them, part by part, and the other columns asked for."""
+    import numpy as np
+
+    from cofrnet.tables import batches, read_table
+
+    if hasattr(model, "feature_names_in_"):
+        names = [str(name) for name in model.feature_names_in_]
+        for part in batches(data, _kinds(model), format, others):
+            yield part.select(names), part
+        return
+    table = read_table(data, format)  # a model of an array: columns by position
+    features = table.drop_columns([name for name in others if name in table.column_names])
+    if features.num_columns != model.n_features_in_:
+        raise ValueError(
+            f"{data} must have {model.n_features_in_} columns, as the rows that the model was fitted to; it has "
+            f"{features.num_columns}."
+        )
+    yield np.stack([np.asarray(column.cast("float64")) for column in features.columns], axis=1), table
+
+
+def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[Any, Any]:  # noqa: A002
+    """All rows of a file as the model reads them, and their targets: None where the file does not have them."""
+    import numpy as np
+    import pyarrow as pa
+
+    others = () if target is None else (target,)
+    with counted(f"reading {data}") as count:
+        features, rest = [], []
+        for own, part in model_batches(model, data, format, others):
+            features.append(own)
+            rest.append(part)
+            count(len(own))
+    if not features:
+        raise ValueError(f"{data} must have rows; it has none.")
+    X = np.concatenate(features) if isinstance(features[0], np.ndarray) else pa.concat_tables(features)
+    if target is None:
+        return X, None
+    column = pa.concat_tables([part.select([target]) for part in rest], promote_options="permissive")[target]
+    y = column.combine_chunks()
+    y = np.asarray(y.cast("string") if pa.types.is_dictionary(y.type) else y)
+    known = ~np.asarray(column.is_null())
+    if not known.all():
+        say(f"{(~known).sum()} rows have no target and are left out.")
+        X = X[known] if isinstance(X, np.ndarray) else X.filter(pa.array(known))
+        y = y[known]
+    classes = getattr(model, "classes_", None)
+    if classes is not None and classes.dtype.kind in "OUT":
+        y = y.astype(str)
+    if len(y) == 0:
+        raise ValueError(f"{data} must have rows with a target in column {target!r}; it has none.")
+    return X, y
+
+
+def target_of(model: Any, target: str | None) -> str:
+    """The name of the target: as given, or as the model knows it."""
+    found = target or model.target_name_
+    if found is None:
+        raise typer.BadParameter("the model does not know the name of its target; say --target COLUMN.")
+    return str(found)
+
+
+@app.command()
+def predict(
+    model: ModelPath,
+    data: Data,
+    out: Annotated[str, typer.Option("--out", "-o", help="A file (.csv, .parquet, .arrow, .jsonl), or -.")] = "-",
+    keep: Annotated[list[str] | None, typer.Option(help="A column of DATA to copy; may be repeated.")] = None,
+    format: DataFormat = None,  # noqa: A002
+    out_format: Annotated[TableFormat | None, typer.Option(help="Format of what is written.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Predict the rows of a table, however many: they are read, scored and written in parts.
+
+    Writes the prediction and, for classes, the probability of each. Example: `cofrnet predict model.cofrnet
+    new.csv --keep id -o predictions.parquet`
+    """
+    from cofrnet.tables import writer
+
+    estimator = load_model(model)
+    others = tuple(keep or ())
+    total = 0
+    with counted("predicting") as count, writer(out, None if out_format is None else out_format.value) as write:
+        for features, part in model_batches(estimator, data, format, others):
+            write(_predictions(estimator, features, part.select(list(others)) if others else None))
+            total += len(features)
+            count(len(features))
+    if total == 0:
+        say(f"{data} has no rows.")
+    elif out != "-":
+        tell(f"{total} predictions written to {out}")
+
+
+def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {} if kept is None else {name: kept[name] for name in kept.column_names}
+
+    def add(name: str, values: Any) -> None:
+        while name in columns:
+            name = f"{name}_"
+        columns[name] = values
+
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        y = estimator.predict(features)
+        names = ["prediction"] if y.ndim == 1 else [f"prediction_{name}" for name in estimator._score_scale()[2]]
+        for name, own in zip(names, y.reshape(len(y), -1).T, strict=True):
+            add(name, pa.array(own))
+        return pa.table(columns)
+    probabilities = estimator.predict_proba(features)
+    labels = pa.array(classes.astype(str) if classes.dtype.kind == "O" else classes)
+    add("prediction", labels.take(pa.array(probabilities.argmax(1))))
+    for name, own in zip(classes, probabilities.T, strict=True):
+        add(f"probability_{name}", pa.array(own))
+    return pa.table(columns)
+
+
+@app.command()
+def evaluate(
+    model: ModelPath,
+    data: Data,
+    target: Annotated[str | None, typer.Option("--target", "-t", help="The column with the truth.")] = None,
+    format: DataFormat = None,  # noqa: A002
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how good a model is on rows with known targets: metrics with 95 % confidence intervals.
+
+    Give it rows that the model was not fitted to.
+    """
+    estimator = load_model(model)
+    X, y = read_rows(estimator, data, target_of(estimator, target), format)
+    quality = estimator.quality(X, y)
+    if as_json:
+        print_json(quality.to_dict() | {"points": None})
+        return
+    quality_table(quality, f"{data}: {quality.n_rows} rows")
+    names = quality.class_names
+    if names and len(names) <= 12:
+        rows = [(f"actual {a}", *map(int, own)) for a, own in zip(names, quality.confusion, strict=True)]
+        print_table(("", *(f"predicted {name}" for name in names)), rows)
+
+
+@app.command()
+def info(model: ModelPath, as_json: AsJson = False) -> None:
+    """Say what is in a model file: the model, its columns, how it was trained, what matters to it."""
+    estimator = load_model(model)
+    if as_json:
+        about = estimator._about()
+        print_json({k: v for k, v in about.items() if k not in ("profile", "columns")} | {"columns": _columns(estimator)})
+        return
+    tell(f"{model}: {estimator.target_name_ or 'a target without a name'}")
+    tell(estimator.summary())
+    lines = [(c["name"], c["kind"], c["values"]) for c in _columns(estimator)]
+    print_table(("column", "kind", "values"), lines, left=3)
+
+
+def _columns(estimator: Any) -> list[dict[str, Any]]:
+    kinds = _kinds(estimator)
+    found = []
+    for column in estimator.encoder_.columns:
+        levels = getattr(column, "levels", None)
+        if levels is None:
+            values = f"{column.knots[0]:g} to {column.knots[-1]:g}" + (", or missing" if column.has_missing else "")
+        else:
+            values = ", ".join(levels[:8]) + (" ..." if len(levels) > 8 else "")
+        found.append({"name": column.name, "kind": kinds[column.name], "values": values})
+    return found
