@@ -20,12 +20,14 @@ MAY_IMPORT = {
     "nn": {"errors", "core"},
     "training": {"errors", "core", "nn", "files"},
     "explain": {"errors", "core", "nn"},
-    "export": {"errors", "core", "nn", "explain"},
-    "estimators": {"errors", "core", "nn", "training", "explain", "export", "files"},
+    "export": {"errors", "core", "nn", "explain", "files"},
+    "report": {"errors", "explain", "export"},
+    "estimators": {"errors", "core", "nn", "training", "explain", "export", "report", "files"},
+    "tables": {"errors"},
     "plot": {"explain", "export"},
     "files": {"errors"},
     "datasets": {"errors"},
-    "cli": {"errors", "core", "nn", "training", "estimators", "files", "datasets"},
+    "cli": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets", "tables"},
     "__main__": {"cli"},
     "__init__": {"estimators"},
 }
@@ -73,7 +75,7 @@ def test_only_the_command_line_prints():
     prints = [
         f"{path.name}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")
-        if path.name != "cli.py"
+        if "cli" not in path.parts
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]

@@ -191,17 +191,16 @@ class _Peekable:
     def peek(self) -> bytes:
         if self._start is None:
             with _explained("the file"):
-                self._start = self._stream.read(2**20)
+                self._start = bytes(self._stream.read(2**20))
         return self._start
 
     def read(self, size: int = -1) -> bytes:
         start = self.peek()
         if not start:
-            found: bytes = self._stream.read() if size < 0 else self._stream.read(size)
-            return found
+            return bytes(self._stream.read() if size < 0 else self._stream.read(size))
         if size < 0:
             self._start = b""
-            return start + self._stream.read()
+            return start + bytes(self._stream.read())
         self._start = start[size:]
         return start[:size]
 

@@ -106,7 +106,7 @@ def _is_identifier(column: pa.ChunkedArray, kind: Kind, present: int) -> bool:
 
 
 def _tells(x: NDArray[np.float64], y: NDArray[Any], levels: bool, classify: bool) -> bool:
-    """Whether neighbours in this column alone have the same target: of a row and the next in its order, or of a level."""
+    """Whether rows next to each other in the order of this column, or of one level, have the same target."""
     if len(x) < FEWEST:
         return False
     order = np.argsort(x, kind="stable")

@@ -79,7 +79,8 @@ def demo(
         "epochs": epochs,
         "fit_seconds": round(seconds, 3),
     }
-    tell(f"results written to {write_atomically(out / 'results.json', (json.dumps(results, indent=2) + chr(10)).encode())}")
+    written = write_atomically(out / "results.json", (json.dumps(results, indent=2) + "\n").encode())
+    tell(f"results written to {written}")
     tell(f"model written to {model.save(out / 'waveform.cofrnet')}")
     try:
         with busy("writing the page"):

@@ -126,7 +126,7 @@ def plot(
             raise typer.BadParameter("--row needs the rows: name DATA.")
         if row >= len(X):
             raise ValueError(f"row must be from 0 to {len(X) - 1}; got {row}.")
-        axes = draw.waterfall(estimator.explain_local(X[row : row + 1]))
+        axes: Any = draw.waterfall(estimator.explain_local(X[row : row + 1]))
     elif feature is not None:
         axes = draw.curve(estimator.curve(feature, X))
     elif pair is not None:

@@ -201,9 +201,7 @@ def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: s
     word = {"number": "number", "category": "category", "date": "date", "bool": "true/false"}
     shown = reports if len(reports) <= MOST_LISTED else [r for r in reports if r.warning or r.missing][:MOST_LISTED]
     lines = [(r.name, word[r.kind], r.example, r.distinct, r.missing) for r in shown]
-    print_table(
-        ("column", "read as", "for example", "distinct", "missing"), lines, f"{data}: {rows} rows", left=3
-    )
+    print_table(("column", "read as", "for example", "distinct", "missing"), lines, f"{data}: {rows} rows", left=3)
     if len(shown) < len(reports):
         kinds = ", ".join(f"{sum(r.kind == k for r in reports)} {w}" for k, w in word.items())
         tell(f"{len(reports)} columns in all: {kinds}.")

@@ -57,9 +57,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], title: str
 
 def quality_table(quality: Quality, title: str) -> None:
     """Print metrics with their intervals."""
-    rows = [
-        (m.name, f"{m.value:.4g}", f"{m.low:.4g} to {m.high:.4g}", f"{m.constant:.4g}") for m in quality.metrics
-    ]
+    rows = [(m.name, f"{m.value:.4g}", f"{m.low:.4g} to {m.high:.4g}", f"{m.constant:.4g}") for m in quality.metrics]
     print_table(("metric", "value", "95 % interval", "constant prediction"), rows, title)
 
 

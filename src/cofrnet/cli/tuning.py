@@ -57,7 +57,7 @@ def tune(
     try:
         import optuna
     except ImportError:
-        raise ImportError("tune needs optuna, which is not installed. Install it: pip install 'cofrnet[tune]'") from None
+        raise ImportError("tune needs optuna. Install it with: pip install 'cofrnet[tune]'") from None
     from cofrnet.core import prepare
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -66,7 +66,8 @@ def tune(
     fixed = make_estimator(chosen, settings, categorical, table.column_names, random_state=seed, device=device)
     held = {setting.partition("=")[0] for setting in settings or ()}
     space = {name: values for name, values in SPACE.items() if name not in held}
-    whose = hashlib.sha256(repr((table.schema.to_string(), len(y), y[:100].tolist(), chosen, folds)).encode()).hexdigest()
+    searched = (table.schema.to_string(), len(y), y[:100].tolist(), chosen, folds, space)
+    whose = hashlib.sha256(repr(searched).encode()).hexdigest()
     study = optuna.create_study(
         storage=_storage(storage), study_name=target, load_if_exists=True,
         sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8, constant_liar=True),
@@ -99,7 +100,7 @@ def tune(
              "default": finished[0].value, "interrupted": interrupted}
         )  # fmt: skip
     else:
-        top = sorted(finished, key=lambda t: t.value)[:5]
+        top = sorted(finished, key=lambda t: t.value or 0.0)[:5]
         rows = [(f"{t.value:.5g}", t.number, ", ".join(f"{k}={v}" for k, v in t.params.items())) for t in top]
         print_table((loss, "trial", "settings"), rows, f"The best of {len(finished)} settings, {folds} folds", left=3)
         tell(f"\n{command}")

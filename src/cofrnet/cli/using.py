@@ -188,8 +188,8 @@ def info(model: ModelPath, as_json: AsJson = False) -> None:
     """Say what is in a model file: the model, its columns, how it was trained, what matters to it."""
     estimator = load_model(model)
     if as_json:
-        about = estimator._about()
-        print_json({k: v for k, v in about.items() if k not in ("profile", "columns")} | {"columns": _columns(estimator)})
+        about = {k: v for k, v in estimator._about().items() if k != "profile"}
+        print_json(about | {"columns": _columns(estimator)})
         return
     tell(f"{model}: {estimator.target_name_ or 'a target without a name'}")
     tell(estimator.summary())

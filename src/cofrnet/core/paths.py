@@ -35,8 +35,9 @@ def mean_sensitivities(
     step = _difference(b, a)
     kernels = None if isinstance(epsilon, Tensor) else fused_kernels(a, b)
     if kernels is None:
-        parts = [share * sensitivities(a + u * step, kind, epsilon) for u, share in zip(points, shares, strict=True)]
-        return torch.stack(parts).sum(0)
+        u, share = (a.new_tensor(v).view(-1, *[1] * (a.ndim - 1)) for v in (points, shares))
+        on_the_way = a.unsqueeze(1) + u * step.unsqueeze(1)  # (d+1, nodes, ...)
+        return (share * sensitivities(on_the_way, kind, epsilon)).sum(1)
     shape = (1, len(a), -1)
     numbers = (torch.tensor(values, dtype=a.dtype) for values in (points, shares))
     start, step = a.contiguous().view(shape), step.contiguous().view(shape)

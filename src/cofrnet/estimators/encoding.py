@@ -419,7 +419,7 @@ def _is_date(values: Any) -> bool:
 
 def _dictionary(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
     """Codes (n,) and levels of an Arrow column, -1 for missing; None for columns of other kinds."""
-    if not (isinstance(values, nw.Series) and values.implementation is nw.Implementation.PYARROW):
+    if not isinstance(values, nw.Series) or not values.implementation.is_pyarrow():
         return None
     column = values.to_arrow()
     if not hasattr(column.type, "value_type"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+import cofrnet
 from cofrnet.estimators.checks import position_of
 from cofrnet.estimators.encoding import NumericColumn, TableEncoder, as_given, numbers
 from cofrnet.explain import local, overall, series
@@ -200,7 +205,7 @@ class Explaining:
         return source
 
     def quality(self, X: Any, y: Any) -> Quality:
-        """How good the predictions of rows X with targets y are: metrics with 95 % intervals, calibration, residuals."""
+        """How good the predictions of rows X with targets y are: metrics with 95 % intervals, and more."""
         raise NotImplementedError
 
     def _backgrounds(self, X: Any) -> Tensor:
@@ -233,6 +238,43 @@ class Explaining:
         See `cofrnet.export.code.to_code` for how each is called.
         """
         return code.to_code(self.plan(), language, name)
+
+    def to_onnx(self, path: str | os.PathLike[str], contributions: bool = False) -> Path:
+        """Write an ONNX file of the whole estimator: preprocessing, ladders, probabilities; returns its path.
+
+        Models fitted to a plain array take "X", (n, P) of doubles; others one input for each column by its name,
+        (n, 1): doubles, NaN where missing, or strings, "" where missing (bools are "True" and "False", dates days
+        since 1970-01-01). Outputs are "label" and "probabilities", or "prediction", and with `contributions` what
+        each column adds to the score on the way from the mean of the training rows, (n, q, P).
+        """
+        from cofrnet.export import program
+
+        classes = getattr(self, "classes_", None)
+        made = program.Program(self._exported_subject(), classes, contributions)
+        plain = not hasattr(self, "feature_names_in_") and not made.has_levels
+        return program.to_onnx(made, self.encoder_.columns, classes, self._described(), path, plain)
+
+    def to_torch(self, path: str | os.PathLike[str], contributions: bool = False) -> Path:
+        """Write a ``torch.export`` program of the whole estimator, which needs torch alone; returns its path.
+
+        It takes a table (n, P) of doubles, NaN where missing, with the position of its level for a column of levels (-1
+        for any other), and gives the probabilities or predictions and, if asked for, the contributions.
+        """
+        from cofrnet.export import program
+
+        made = program.Program(self._exported_subject(), getattr(self, "classes_", None), contributions)
+        return program.to_torch(made, self.encoder_.columns, self._described(), path)
+
+    def _exported_subject(self) -> Subject:
+        check_is_fitted(self)
+        subject = self._subject()
+        return replace(subject, model=copy.deepcopy(subject.model).eval().requires_grad_(False))
+
+    def _described(self) -> dict[str, Any]:
+        """What an exported file says of itself."""
+        _, _, outputs, unit = self._score_scale()
+        classes = [str(name) for name in getattr(self, "classes_", [])]
+        return {"cofrnet": cofrnet.__version__, "outputs": list(outputs), "unit": unit, "classes": classes}
 
     def plan(self) -> Plan:
         """The whole estimator as plain numbers: columns, ladders with their rungs, head."""

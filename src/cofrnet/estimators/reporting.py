@@ -26,9 +26,7 @@ SERIES_COLUMNS, SERIES_INPUTS = 8, 40
 class Reporting:
     """What makes a fitted estimator a page."""
 
-    def report(
-        self, path: str | os.PathLike[str], X: Any = None, y: Any = None, title: str | None = None
-    ) -> Path:
+    def report(self, path: str | os.PathLike[str], X: Any = None, y: Any = None, title: str | None = None) -> Path:
         """Write a self-contained, interactive page about the model, and return its path.
 
         With rows X it explains the model on them and lets them be browsed; with their targets y it also says how good
@@ -180,4 +178,3 @@ def _error(series: Any, X: Any) -> dict[str, float] | None:
 def _with_features(explanation: Any, order: Sequence[int]) -> Any:
     names = tuple(explanation.feature_names[j] for j in order)
     return replace(explanation, values=explanation.values[:, :, list(order)], feature_names=names)
-

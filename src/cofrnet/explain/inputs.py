@@ -23,10 +23,10 @@ from cofrnet.core.poles import slope
 from cofrnet.nn import CoFrNet, SubsetLadders
 from cofrnet.nn.ladders import Ladders
 
-__all__ = ["Contributions", "clamped_share", "contributions", "hessians", "slopes"]
+__all__ = ["Contributions", "clamped_share", "contributions", "hessians", "path_contributions", "slopes"]
 
 NUMBERS_AT_ONCE = 2**21  # for bounded memory
-NODES = (8, 32, 128)  # of the integrals, for rows where fewer do not suffice
+NODES = (8, 16, 32, 64, 128)  # of the integrals, for rows where fewer do not suffice
 SECANTS = 64
 
 
@@ -81,8 +81,9 @@ def contributions(model: CoFrNet, x: Tensor, baseline: Tensor, tolerance: float 
         c_j = dx_j (U_j + sum_k w_kj S_k) + the same for the differences of the curves of x_j
 
     with S_k the mean of df/da_k along the line: d+1 integrals per ladder, however many inputs. Integrals are refined
-    for rows whose contributions do not sum to score(x) - score(baseline) within `tolerance`; where a clamped ladder
-    jumps on the way, so that no integral sees the whole difference, secants take their place and account for it.
+    for rows whose contributions still move by more than `tolerance`, or do not sum to score(x) - score(baseline) within
+    it; where a clamped ladder jumps on the way, so that no integral sees the whole difference, secants take their place
+    and account for it.
 
     x : (n, p), baseline : (p,) or (n, p), tolerance : number or (q,), in units of the score.
     """
@@ -93,18 +94,27 @@ def contributions(model: CoFrNet, x: Tensor, baseline: Tensor, tolerance: float 
     for rows in _chunks(model, len(x)):
         start, end = baseline[rows], x[rows]
         difference = model(end) - model(start)
-        left = torch.arange(len(end))
+        left, before = torch.arange(len(end)), torch.full_like(values[rows], torch.inf)
+        additive = model.full is None and model.subsets is None  # the first answer is exact
         for nodes in (*NODES, None):
-            part = _contributions(model, start[left], end[left], nodes)
+            part = path_contributions(model, start[left], end[left], nodes)
             short = difference[left] - part.sum(2)
             values[rows][left], gap[rows][left] = part, short
-            left = left[(short.abs() > tolerance).any(1)]
-            if len(left) == 0 or (model.full is None and model.subsets is None):
+            unsure = short.abs() > tolerance
+            if nodes != NODES[-1]:
+                unsure |= (part - before).abs().amax(2) > tolerance
+            unsure = unsure.any(1)
+            left, before = left[unsure], part[unsure]
+            if len(left) == 0 or additive:
                 break
     return Contributions(values, gap)
 
 
-def _contributions(model: CoFrNet, start: Tensor, end: Tensor, nodes: int | None) -> Tensor:
+def path_contributions(model: CoFrNet, start: Tensor, end: Tensor, nodes: int | None) -> Tensor:
+    """Contributions with so many nodes for the integrals, or secants for None.
+
+    start, end : (n, p). Returns (n, q, p).
+    """
     change = None
     if model.curves is not None:
         change = model.curves.values(end[:, model.curved]) - model.curves.values(start[:, model.curved])
@@ -178,7 +188,10 @@ def _collected(
     if by_curves is not None:
         each = (by_values * by_curves.unsqueeze(1)).sum(0)  # (q, C, n)
         each = each.view(q, -1, spec.ladders_per_feature, n).sum(2)
-        total.index_add_(1, model.curved, each)
+        if len(each[0]) == p:  # every input is curved
+            total += each
+        else:
+            total.index_add_(1, model.curved, each)
     return total.permute(2, 0, 1)
 
 

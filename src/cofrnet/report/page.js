@@ -377,9 +377,15 @@ function drawRows() {
 
 // ------------------------------------------------------------------------------------------ what if
 
+function slope(t) {
+  const [e, square] = [MODEL.epsilon ** 2, t ** 2];
+  if (MODEL.pole === "smooth") return (e - square) / (square + e) ** 2;
+  return square < e ? 0 : -1 / square;
+}
+
 // S_k of a ladder on the straight way from a to b: the mean of df/da_k = r'(t_1) ... r'(t_k), by the Gauss-Legendre rule;
-// where a clamped ladder may jump, products of the difference quotients of r over the parts of the way.
-function meanSensitivities(a, b) {
+// where a clamped ladder jumps, by secants: products of the difference quotients of r over the parts of the way.
+function meanSensitivities(a, b, secants) {
   const last = a.length - 1;
   const total = a.map(() => 0);
   const tails = (u) => {
@@ -387,15 +393,13 @@ function meanSensitivities(a, b) {
     for (let k = last - 1; k >= 0; k -= 1) t[k] += reciprocal(t[k + 1]);
     return t;
   };
-  if (MODEL.pole === "smooth") {
-    const e = MODEL.epsilon ** 2;
+  if (!secants) {
     data.nodes.forEach((u, i) => {
       const t = tails(u);
       let s = data.shares[i];
       total[0] += s;
       for (let k = 1; k <= last; k += 1) {
-        const square = t[k] ** 2;
-        s *= (e - square) / (square + e) ** 2;
+        s *= slope(t[k]);
         total[k] += s;
       }
     });
@@ -410,8 +414,7 @@ function meanSensitivities(a, b) {
     for (let k = 1; k <= last; k += 1) {
       const change = there[k] - here[k];
       const still = Math.abs(change) <= 1e-9 * (1 + Math.abs(there[k])) && here[k] < 0 === there[k] < 0;
-      const middle = (here[k] + there[k]) / 2;
-      s *= still ? (Math.abs(middle) < MODEL.epsilon ? 0 : -1 / middle ** 2) : (reciprocal(there[k]) - reciprocal(here[k])) / change;
+      s *= still ? slope((here[k] + there[k]) / 2) : (reciprocal(there[k]) - reciprocal(here[k])) / change;
       total[k] += s;
     }
     here = there;
@@ -421,7 +424,7 @@ function meanSensitivities(a, b) {
 
 // What every feature adds to every score on the way from the baseline to x: the straight line in the space of the inputs
 // and the curves; a curve, which reads one input, gives its difference to that input's feature.
-function contributions(x, baseline) {
+function contributions(x, baseline, secants = false) {
   const p = x.length;
   const { owners } = data;
   const columns = MODEL.scale.map(() => data.features.map(() => 0));
@@ -436,14 +439,18 @@ function contributions(x, baseline) {
         columns.forEach((own, c) => { own[owner(ladder.reads[0])] += member.head[c][l] * (to[p + l] - from[p + l]); });
         return;
       }
-      const means = meanSensitivities(denominators(ladder, from), denominators(ladder, to));
+      const means = meanSensitivities(denominators(ladder, from), denominators(ladder, to), secants);
       ladder.reads.forEach((i, place) => {
         const change = (to[i] - from[i]) * ladder.rungs.reduce((sum, [, weights], k) => sum + weights[place] * means[k], 0);
         columns.forEach((own, c) => { own[owner(i)] += member.head[c][l] * change; });
       });
     });
   }
-  return columns.map((own, c) => own.map((v) => (v * MODEL.scale[c]) / MODEL.members.length));
+  const found = columns.map((own, c) => own.map((v) => (v * MODEL.scale[c]) / MODEL.members.length));
+  if (secants) return found;
+  const [from, to] = [modelScores(baseline), modelScores(x)];
+  const whole = found.every((own, c) => Math.abs(own.reduce((sum, v) => sum + v, 0) - (to[c] - from[c])) <= 1e-4 * MODEL.scale[c]);
+  return whole ? found : contributions(x, baseline, true);
 }
 
 let startFrom = () => {};

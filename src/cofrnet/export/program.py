@@ -1,0 +1,333 @@
+"""The whole estimator for other runtimes: a torch module of plain operations, and ONNX and torch.export made from it.
+
+    table (n, P)  ->  inputs  ->  ladders  ->  scores  ->  probabilities or predictions [, contributions]
+
+A table is numbers: a column of levels is the position of the level in its list, -1 for any other, and NaN is missing.
+The ONNX graph takes text for such columns and looks the positions up.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cofrnet.core import backend
+from cofrnet.explain.inputs import path_contributions
+from cofrnet.explain.subject import Subject
+from cofrnet.files import write_atomically
+
+__all__ = ["Program", "to_onnx", "to_torch"]
+
+NODES = 64  # of the integrals behind the contributions
+OPSET = 22
+CLASSES, NUMBERS = ("label", "probabilities"), ("prediction",)
+
+
+class Program(nn.Module):
+    """A fitted estimator as a function of its table, in operations that every runtime has.
+
+    Returns the probabilities (n, C) of a classifier, or the predictions (n, q), and with `contributions` also what each
+    column adds to each score on the way from the mean row, (n, q, P).
+    """
+
+    scale: Tensor
+    offset: Tensor
+    baseline: Tensor
+    numeric: Tensor
+    leveled: Tensor
+    order: Tensor
+    owners: Tensor
+    starts: Tensor
+    values: Tensor
+    slopes: Tensor
+    first_piece: Tensor
+    low: Tensor
+    high: Tensor
+    level_counts: Tensor
+    place_of_missing: Tensor
+    place_of_other: Tensor
+    level_owner: Tensor
+    level_place: Tensor
+
+    def __init__(self, subject: Subject, classes: Sequence[Any] | None, contributions: bool = False) -> None:
+        super().__init__()
+        self.model = subject.model
+        self.classify, self.several = classes is not None, len(subject.output_names) > 1
+        self.contributions = contributions
+        numeric = [j for j in range(len(subject.columns)) if hasattr(subject.columns[j], "knots")]
+        leveled = [j for j in range(len(subject.columns)) if j not in numeric]
+        self.has_numbers, self.has_levels = len(numeric) > 0, any(len(subject.columns[j].inputs) for j in leveled)
+        self._keep("scale", subject.scale)
+        self._keep("offset", subject.offset)
+        self._keep("baseline", subject.baseline("mean").numpy())
+        self._keep("numeric", np.array(numeric, dtype=np.int64))
+        self._keep("leveled", np.array(leveled, dtype=np.int64))
+        self._keep_scaling([subject.columns[j] for j in numeric])
+        self._keep_levels([subject.columns[j] for j in leveled])
+        # the inputs are made kind by kind: values, gaps, levels; these are their places in the order of the model
+        order, count = [], len(numeric)
+        starts = np.cumsum([0, *(len(subject.columns[j].levels) for j in leveled)])
+        first_level = dict(zip(leveled, starts[:-1], strict=True))
+        for j, column in enumerate(subject.columns):
+            if j in first_level:
+                order += [2 * count + int(first_level[j]) + i for i in range(len(column.levels))]
+            else:
+                place = numeric.index(j)
+                order += [place, count + place][: len(column.inputs)]
+        self._keep("order", np.array(order, dtype=np.int64))
+        owners = np.array([j for j, place in enumerate(subject.places) for _ in range(place.start, place.stop)])
+        self._keep("owners", np.eye(len(subject.columns))[owners])  # (p, P): sums over the inputs of a column
+
+    def _keep(self, name: str, values: Any) -> None:
+        if np.size(values):  # torch's files hold no empty tensors
+            self.register_buffer(name, torch.from_numpy(np.array(values)))
+
+    def _keep_scaling(self, columns: Sequence[Any]) -> None:
+        """Starts, values and slopes of the pieces of every numeric column, as many for each as the longest has."""
+        most = max([len(column.knots) - 1 for column in columns], default=1)
+        self.levels_of_search = max(1, (most - 1).bit_length())
+        size = 2**self.levels_of_search
+        starts = np.full((len(columns), size), np.inf)
+        values, slopes = np.zeros((len(columns), size)), np.zeros((len(columns), size))
+        ends = np.tile([[-np.inf], [np.inf]], len(columns))
+        for i, column in enumerate(columns):
+            pieces = len(column.knots) - 1
+            starts[i, :pieces], values[i, :pieces] = column.knots[:-1], column.values[:-1]
+            slopes[i, :pieces] = np.diff(column.values) / np.diff(column.knots)
+            if column.bounded:
+                ends[:, i] = column.knots[0], column.knots[-1]
+        for name, own in (("starts", starts), ("values", values), ("slopes", slopes)):
+            self._keep(name, own.reshape(-1))
+        self._keep("first_piece", np.arange(len(columns)) * size)
+        self._keep("low", ends[0])
+        self._keep("high", ends[1])
+
+    def _keep_levels(self, columns: Sequence[Any]) -> None:
+        """For each column of levels how many it has and where missing and other are; for each level whose it is."""
+        counts = [len(column.levels) for column in columns]
+        self._keep("level_counts", np.array(counts, dtype=np.float64))
+        self._keep("place_of_missing", np.array([column.place_of_missing for column in columns], dtype=np.float64))
+        self._keep("place_of_other", np.array([column.place_of_other for column in columns], dtype=np.float64))
+        self._keep("level_owner", np.repeat(np.arange(len(columns)), counts))
+        self._keep("level_place", np.array([i for count in counts for i in range(count)], dtype=np.float64))
+
+    def inputs(self, table: Tensor) -> Tensor:
+        """Inputs of the model, (n, p), of a table (n, P)."""
+        parts = [*self._numbers(table), *self._levels(table)]
+        return torch.cat(parts, 1)[:, self.order].to(self.model.head.dtype)
+
+    def _numbers(self, table: Tensor) -> Iterator[Tensor]:
+        """Values and gaps of the numeric columns."""
+        if not self.has_numbers:
+            return
+        given = table[:, self.numeric]
+        missing = torch.isnan(given)
+        x = torch.maximum(torch.minimum(given, self.high), self.low)
+        piece = torch.zeros_like(x, dtype=torch.int64) + self.first_piece
+        for level in reversed(range(self.levels_of_search)):  # the last piece that starts at or below x
+            further = piece + 2**level
+            piece = torch.where(x >= self.starts[further], further, piece)
+        z = self.values[piece] + (x - self.starts[piece]) * self.slopes[piece]
+        yield torch.where(missing, 0.0, z)
+        yield missing.double()
+
+    def _levels(self, table: Tensor) -> Iterator[Tensor]:
+        """0 or 1 for each level."""
+        if not self.has_levels:
+            return
+        codes = table[:, self.leveled]
+        strange = (codes < 0) | (codes >= self.level_counts)
+        codes = torch.where(strange, self.place_of_other, codes)
+        codes = torch.where(torch.isnan(codes), self.place_of_missing, codes)
+        yield (codes[:, self.level_owner] == self.level_place).double()
+
+    def forward(self, table: Tensor) -> tuple[Tensor, ...]:
+        """Probabilities or predictions, and contributions where they are asked for."""
+        x = self.inputs(table)
+        raw = self.model.member_scores_by_autograd(x).mean(0).T  # (n, q)
+        scores = raw.double() * self.scale + self.offset
+        found = scores
+        if self.classify:
+            found = torch.softmax(scores if self.several else torch.cat([torch.zeros_like(scores), scores], 1), 1)
+        if not self.contributions:
+            return (found,)
+        nodes = NODES if self.model.spec.pole == "smooth" else None
+        own = path_contributions(self.model, self.baseline.to(x.dtype).expand_as(x), x, nodes)  # (n, q, p)
+        return found, (own.double() * self.scale.unsqueeze(-1)) @ self.owners
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the remarks of torch's exporters about themselves."""
+    import logging
+
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), backend("reference"), torch.no_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _exported(program: Program, columns: int) -> Any:
+    example = torch.zeros(3, columns, dtype=torch.float64)
+    return torch.export.export(program.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+
+
+def to_torch(program: Program, columns: Sequence[Any], about: dict[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write a ``torch.export`` program, and return its path; ``torch.export.load(path).module()(table)`` runs it.
+
+    It needs torch alone. The file "cofrnet.json" in it tells the columns, their levels and the outputs.
+    """
+    with _quiet():
+        exported = _exported(program, len(columns))
+        content = io.BytesIO()
+        text = json.dumps(about | {"columns": [_described(column) for column in columns]})
+        torch.export.save(exported, content, extra_files={"cofrnet.json": text})
+    return write_atomically(path, content.getvalue())
+
+
+def _described(column: Any) -> dict[str, Any]:
+    levels = getattr(column, "levels", None)
+    return {"name": column.name} | ({"kind": "number"} if levels is None else {"kind": "level", "levels": list(levels)})
+
+
+def to_onnx(
+    program: Program,
+    columns: Sequence[Any],
+    classes: Sequence[Any] | None,
+    about: dict[str, Any],
+    path: str | os.PathLike[str],
+    one_input: bool,
+) -> Path:
+    """Write an ONNX file of the whole estimator, and return its path.
+
+    Inputs: "X", (n, P) of doubles, where `one_input`; else one for each column, by its name, (n, 1): doubles with NaN
+    for missing, or strings, with "" for missing. Outputs: "label" and "probabilities", or "prediction"; "contributions"
+    where the program gives them. The number of rows is free.
+    """
+    try:
+        import onnx
+        from onnx import compose
+    except ImportError:
+        raise ImportError("ONNX needs the package onnx. Install it with: pip install 'cofrnet[onnx]'") from None
+    names = [*(CLASSES[1:] if classes is not None else NUMBERS), *(["contributions"] if program.contributions else [])]
+    with _quiet():
+        exported = torch.onnx.export(
+            program.eval(), (torch.zeros(3, len(columns), dtype=torch.float64),), dynamo=True, opset_version=OPSET,
+            input_names=["table"], output_names=names, dynamic_shapes=({0: torch.export.Dim("rows")},), verbose=False,
+        )  # fmt: skip
+    assert exported is not None
+    body = compose.add_prefix(exported.model_proto, "cofrnet/", rename_inputs=False, rename_outputs=False)
+    graph = body.graph
+    if one_input:
+        _rename_input(graph, "table", "X")
+    else:
+        _read_columns(graph, columns)
+    if classes is not None:
+        _add_label(graph, classes)
+    if classes is None and not program.several:
+        _flatten(graph, NUMBERS[0])
+    onnx.helper.set_model_props(body, {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()})
+    body.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 4))
+    body.producer_name = "cofrnet"
+    onnx.checker.check_model(body, full_check=True)
+    return write_atomically(path, body.SerializeToString())
+
+
+def _rename_input(graph: Any, old: str, new: str) -> None:
+    graph.input[0].name = new
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            if name == old:
+                node.input[i] = new
+
+
+def _read_columns(graph: Any, columns: Sequence[Any]) -> None:
+    """Inputs for the columns, put together to the table."""
+    from onnx import TensorProto, helper
+
+    del graph.input[:]
+    nodes, parts = [], []
+    for j, column in enumerate(columns):
+        levels = getattr(column, "levels", None)
+        kind = TensorProto.DOUBLE if levels is None else TensorProto.STRING
+        graph.input.append(helper.make_tensor_value_info(column.name, kind, ["rows", 1]))
+        if levels is None:
+            parts.append(column.name)
+            continue
+        gap = levels.index("missing") if "missing" in levels else -1
+        known = [(level, float(i)) for i, level in enumerate(levels) if i != gap]
+        if "" not in levels:
+            known.append(("", float("nan")))
+        nodes.append(
+            helper.make_node(
+                "LabelEncoder", [column.name], [f"cofrnet/place/{j}"], domain="ai.onnx.ml",
+                keys_strings=[level for level, _ in known], values_floats=[place for _, place in known],
+                default_float=-1.0,
+            )
+        )  # fmt: skip
+        nodes.append(helper.make_node("Cast", [f"cofrnet/place/{j}"], [f"cofrnet/code/{j}"], to=TensorProto.DOUBLE))
+        parts.append(f"cofrnet/code/{j}")
+    nodes.append(helper.make_node("Concat", parts, ["table"], axis=1))
+    _put_first(graph, nodes)
+
+
+def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])
+
+
+def _add_label(graph: Any, classes: Sequence[Any]) -> None:
+    """The most probable class, as the first output: text or int64."""
+    from onnx import TensorProto, helper
+
+    values = np.asarray(classes)
+    if values.dtype.kind in "iub":
+        kind, content = TensorProto.INT64, values.astype(np.int64).tolist()
+    elif values.dtype.kind == "f":
+        kind, content = TensorProto.DOUBLE, values.tolist()
+    else:
+        kind, content = TensorProto.STRING, [str(value).encode() for value in values]
+    graph.initializer.append(helper.make_tensor("cofrnet/classes", kind, [len(values)], content))
+    graph.node.append(
+        helper.make_node("ArgMax", ["probabilities"], ["cofrnet/best"], axis=1, keepdims=0, select_last_index=0)
+    )
+    graph.node.append(helper.make_node("Gather", ["cofrnet/classes", "cofrnet/best"], ["label"], axis=0))
+    outputs = [helper.make_tensor_value_info("label", kind, ["rows"]), *graph.output]
+    del graph.output[:]
+    graph.output.extend(outputs)
+
+
+def _flatten(graph: Any, name: str) -> None:
+    """The predictions of one target, (n,), as `predict` gives them."""
+    from onnx import TensorProto, helper
+
+    for node in graph.node:
+        for i, own in enumerate(node.output):
+            if own == name:
+                node.output[i] = "cofrnet/wide"
+        for i, own in enumerate(node.input):
+            if own == name:
+                node.input[i] = "cofrnet/wide"
+    graph.initializer.append(helper.make_tensor("cofrnet/one", TensorProto.INT64, [1], [1]))
+    graph.node.append(helper.make_node("Squeeze", ["cofrnet/wide", "cofrnet/one"], [name]))
+    for i, output in enumerate(graph.output):
+        if output.name == name:
+            graph.output[i].CopyFrom(helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["rows"]))
