@@ -324,6 +324,11 @@ def _plain(table: pa.Table) -> pa.Table:
             column = pc.divide(whole.cast(pa.float64()), unit)  # seconds since midnight
         elif pa.types.is_dictionary(kind):
             column = column if pa.types.is_string(kind.value_type) else _as_text(column).dictionary_encode()
+        elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise TableError(
+                f"column {name!r} must be text in UTF-8; it is not. Convert the file, for example with: "
+                "iconv -f latin1 -t utf8."
+            )
         elif not (pa.types.is_primitive(kind) or pa.types.is_boolean(kind)):
             raise TableError(f"column {name!r} must hold numbers, text, bools or dates; got {kind}. Leave it out.")
         table = _with(table, name, column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column)

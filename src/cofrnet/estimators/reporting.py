@@ -113,7 +113,8 @@ class Reporting:
         total = len(X)
         wrong = None if y is None else self._wrongness(X, y)
         worst = [] if wrong is None else np.argsort(-wrong, kind="stable")[:WRONG].tolist()
-        some = np.array(sorted({*worst, *evenly(total, ROWS - len(worst)).tolist()}))
+        others = np.setdiff1d(np.arange(total), worst)
+        some = np.sort([*worst, *others[evenly(len(others), ROWS - len(worst))].tolist()]).astype(np.int64)
         part = nw.to_native(frame[some.tolist()]) if isinstance(frame, nw.DataFrame) else np.asarray(X)[some]
         columns = me._read(part, reset=False)
         values = [

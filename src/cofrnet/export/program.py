@@ -271,8 +271,7 @@ def _read_columns(graph: Any, columns: Sequence[Any]) -> None:
         if levels is None:
             parts.append(column.name)
             continue
-        gap = levels.index("missing") if "missing" in levels else -1
-        known = [(level, float(i)) for i, level in enumerate(levels) if i != gap]
+        known = [(level, float(i)) for i, level in enumerate(levels)]
         if "" not in levels:
             known.append(("", float("nan")))
         nodes.append(

@@ -1,0 +1,179 @@
+"""Tables in files: what comes out is what went in, of the right kinds, and nonsense is refused by name."""
+
+import datetime as dt
+import io
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cofrnet import tables
+from cofrnet.tables import TableError, batches, column_names, kind_of, read_table, writer
+
+TABLE = pa.table(
+    {
+        "number": [1.5, None, -3.0],
+        "whole": [1, 2, 3],
+        "text": ["a,b", 'say "x"\nand more', None],
+        "flag": [True, False, None],
+        "day": [dt.date(2024, 1, 31), None, dt.date(1969, 12, 31)],
+    }
+)
+KINDS = {"number": "number", "whole": "number", "text": "category", "flag": "bool", "day": "date"}
+FILES = ["a.csv", "a.tsv", "a.csv.gz", "a.csv.zst", "a.parquet", "a.arrow", "a.feather", "a.jsonl", "a.jsonl.gz"]
+
+
+def days(column):
+    return [None if v is None else (v.date() if isinstance(v, dt.datetime) else v) for v in column.to_pylist()]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_written_is_read(tmp_path, name):
+    path = tmp_path / "new" / name
+    with writer(path) as write:
+        write(TABLE)
+        write(TABLE)
+    assert [p.name for p in path.parent.iterdir()] == [name]
+    whole, parts = read_table(path), list(batches(path, KINDS))
+    for found in (whole, pa.concat_tables(parts)):
+        assert found.num_rows == 6
+        assert {c: kind_of(found[c]) for c in found.column_names} == KINDS
+        for c in ("number", "whole", "text", "flag"):
+            assert found[c].to_pylist() == 2 * TABLE[c].to_pylist()
+        assert days(found["day"]) == 2 * TABLE["day"].to_pylist()
+    assert column_names(path) == TABLE.column_names
+
+
+def test_many_parts_have_the_kinds_of_the_model(tmp_path, monkeypatch):
+    """The first block holds whole numbers and nothing else; later ones what only the model knows of."""
+    monkeypatch.setattr(tables, "BLOCK", 1024)
+    lines = [f"{i},,,01\n" for i in range(500)] + ["0.5,true,x,2\n", "?,False,y,NA\n"]
+    (tmp_path / "a.csv").write_text("a,b,c,d\n" + "".join(lines))
+    parts = list(batches(tmp_path / "a.csv", {"a": "number", "b": "bool", "c": "category", "d": "category"}))
+    assert len(parts) > 2
+    found = pa.concat_tables(parts, promote_options="permissive")
+    assert found["a"].to_pylist()[-2:] == [0.5, None]
+    assert found["b"].to_pylist()[-2:] == [True, False]
+    assert found["c"].to_pylist()[-3:] == [None, "x", "y"]
+    assert found["d"].to_pylist()[:1] == ["01"]
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (b"\xef\xbb\xbfa;b\n1;2\n", ["a", "b"]),
+        (b"a\tb\r\n1\t2\r\n", ["a", "b"]),
+        (b'"a,x"|b\n1|2\n', ["a,x", "b"]),
+        (b"only\n1\n", ["only"]),
+    ],
+)
+def test_how_a_csv_is_written_is_found_out(tmp_path, content, names):
+    (tmp_path / "a.csv").write_bytes(content)
+    found = read_table(tmp_path / "a.csv")
+    assert found.column_names == names
+    assert found.num_rows == 1
+
+
+def test_time_of_day_is_a_number_and_text_stays_text(tmp_path):
+    (tmp_path / "a.csv").write_text("t,zip\n12:30:00,01234\n00:00:01,99999\n")
+    found = read_table(tmp_path / "a.csv", text=["zip"])
+    assert found["t"].to_pylist() == [45000.0, 1.0]
+    assert found["zip"].to_pylist() == ["01234", "99999"]
+    assert next(batches(tmp_path / "a.csv", {"zip": "category"}))["zip"].to_pylist() == ["01234", "99999"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "a.jsonl", "a.csv.gz"])
+def test_standard_input_is_known_by_its_first_bytes(tmp_path, monkeypatch, name):
+    with writer(tmp_path / name) as write:
+        write(TABLE)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO((tmp_path / name).read_bytes()))))
+    assert read_table("-")["whole"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"", "must have a line of column names"),
+        ("a.csv", b"a,a\n1,2\n", "'a' is there twice"),
+        ("a.csv", b"a,b\n1,2\n1,2,3\n", "Mend or remove that line"),
+        ("a.csv", b"a\n\xff\xfe\xfd\n", "UTF-8"),
+        ("a.csv", b"a\n\0\0\n", "zero bytes"),
+        ("a.csv.gz", b"\x1f\x8b\x08\x00broken", "must be"),
+        ("a.parquet", b"PAR1nonsense", "must be"),
+        ("a.arrow", b"ARROW1nonsense", "must be"),
+        ("a.jsonl", b'{"a": 1}\n{"a": ', "must be"),
+        ("a.jsonl", b'{"a": [1, 2]}\n', "column 'a' must hold numbers, text, bools or dates"),
+    ],
+)
+def test_nonsense_is_refused(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TableError, match=said):
+        read_table(tmp_path / name)
+
+
+def test_a_folder_is_no_table(tmp_path):
+    with pytest.raises(TableError, match="it is a folder"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "said"),
+    [
+        ("number", "a\n1\nabc\n", "column 'a'.*'abc'"),
+        ("bool", "a\ntrue\nmaybe\n", "column 'a'.*'maybe'"),
+        ("date", "a\n17\n", "column 'a' .* must hold dates"),
+        ("number", "b\n1\n", "it has no 'a'. Its columns are \\['b'\\]"),
+    ],
+)
+def test_another_kind_than_in_training_is_refused(tmp_path, kind, content, said):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(TableError, match=said):
+        list(batches(tmp_path / "a.csv", {"a": kind}))
+
+
+def test_numbers_as_text_are_numbers_where_the_model_had_numbers(tmp_path):
+    with writer(tmp_path / "a.parquet") as write:
+        write(pa.table({"a": ["1", "2.5", None], "d": ["2024-01-31", None, "2024-02-01"], "n": [None, None, None]}))
+    found = next(batches(tmp_path / "a.parquet", {"a": "number", "d": "date", "n": "number"}))
+    assert found["a"].to_pylist() == [1.0, 2.5, None]
+    assert kind_of(found["d"]) == "date"
+    assert found["n"].null_count == 3
+    with writer(tmp_path / "b.parquet") as write:
+        write(pa.table({"a": ["1", "x"]}))
+    with pytest.raises(TableError, match=r"column 'a' .* must hold numbers, as it did in training"):
+        list(batches(tmp_path / "b.parquet", {"a": "number"}))
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("old")
+
+    def fail():
+        with writer(path) as write:
+            write(TABLE)
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_must_tell_the_format(tmp_path):
+    with pytest.raises(TableError, match=r"must end in one of \.csv"), writer(tmp_path / "a.xlsx"):
+        pass
+
+
+def test_a_large_table_is_read_in_bounded_memory(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "a.csv"
+    with writer(path) as write:
+        for _ in range(20):
+            write(pa.table({f"x{j}": rng.normal(size=20_000) for j in range(5)}))
+    before = pa.total_allocated_bytes()
+    most = 0
+    for part in batches(path, {f"x{j}": "number" for j in range(5)}):
+        most = max(most, pa.total_allocated_bytes() - before)
+        assert part.num_rows > 0
+    assert most < 8 * tables.BLOCK
