@@ -28,7 +28,7 @@ MODELS = {
     ),
     "clamp, minmax": (
         lambda X, y: CoFrNetRegressor(**FAST, variant="F", pole="clamp", scaling="minmax").fit(X, y),
-        False,
+        True,
     ),
 }
 
@@ -72,8 +72,11 @@ def test_onnx_and_torch_give_what_the_estimator_gives(tmp_path, name):
     if classify:
         assert (found["label"] == fitted.predict(X)).all()
     explained = fitted.explain_local(X)
+    close = 1e-4 if "clamp" not in name else 0.05  # ladders that jump are followed by secants, there by fewer
     if contributions:
-        np.testing.assert_allclose(found["contributions"] / scale, explained.values / scale, atol=1e-4)
+        np.testing.assert_allclose(found["contributions"] / scale, explained.values / scale, atol=close)
+        sums = found["contributions"].sum(2) + explained.base_values
+        np.testing.assert_allclose(sums / scale, explained.scores / scale, atol=1e-4)
     for n in (1, 7):  # the number of rows is free
         few = session.run(None, feed(session, X.iloc[:n]))
         assert [len(own) for own in few] == [n] * len(names)
@@ -84,7 +87,7 @@ def test_onnx_and_torch_give_what_the_estimator_gives(tmp_path, name):
     found = program.module()(torch.from_numpy(codes(X, about["columns"])))
     np.testing.assert_allclose(found[0].numpy().reshape(wanted.shape) / scale, wanted / scale, atol=1e-5)
     if contributions:
-        np.testing.assert_allclose(found[1].numpy() / scale, explained.values / scale, atol=1e-4)
+        np.testing.assert_allclose(found[1].numpy() / scale, explained.values / scale, atol=close)
 
 
 def codes(X, columns):

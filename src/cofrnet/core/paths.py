@@ -9,6 +9,7 @@ it, for however many features, is d+1 one-dimensional integrals per ladder:
 from __future__ import annotations
 
 from functools import cache
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -67,8 +68,7 @@ def secant_sensitivities(
         still = (change.abs() <= 1e-6 * (1 + there.abs())) & ((here < 0) == (there < 0))
         quotient = (reciprocal(there, kind, epsilon) - reciprocal(here, kind, epsilon)) / torch.where(still, 1, change)
         rho = torch.where(still, slope((here + there) / 2, kind, epsilon), quotient)
-        rho[0] = 1.0
-        total += rho.cumprod(0)
+        total += torch.stack(list(accumulate([torch.ones_like(rho[0]), *rho[1:]], torch.mul)))
         here = there
     return total / steps
 

@@ -110,19 +110,19 @@ def contributions(model: CoFrNet, x: Tensor, baseline: Tensor, tolerance: float 
     return Contributions(values, gap)
 
 
-def path_contributions(model: CoFrNet, start: Tensor, end: Tensor, nodes: int | None) -> Tensor:
-    """Contributions with so many nodes for the integrals, or secants for None.
+def path_contributions(model: CoFrNet, start: Tensor, end: Tensor, nodes: int | None, secants: int = SECANTS) -> Tensor:
+    """Contributions with so many nodes for the integrals or, where these are None, so many secants.
 
     start, end : (n, p). Returns (n, q, p).
     """
     change = None
     if model.curves is not None:
         change = model.curves.values(end[:, model.curved]) - model.curves.values(start[:, model.curved])
-    return _collected(model, _rung_factors(model, start, end, nodes), (end - start).T, change)
+    return _collected(model, _rung_factors(model, start, end, nodes, secants), (end - start).T, change)
 
 
 def _rung_factors(
-    model: CoFrNet, start: Tensor, end: Tensor | None = None, nodes: int | None = None
+    model: CoFrNet, start: Tensor, end: Tensor | None = None, nodes: int | None = None, secants: int = SECANTS
 ) -> dict[str, tuple[Ladders, Tensor]]:
     """Of the subset and full ladders, S_k for every rung: sensitivities at `start`, or their mean on the way to `end`.
 
@@ -140,7 +140,7 @@ def _rung_factors(
         else:
             b = bank.stored_denominators(there[2]).transpose(0, 1)
             if nodes is None:
-                factors = secant_sensitivities(a, b, SECANTS, bank.pole, bank.epsilon)
+                factors = secant_sensitivities(a, b, secants, bank.pole, bank.epsilon)
             else:
                 factors = mean_sensitivities(a, b, nodes, bank.pole, bank.epsilon)
         found[name] = bank, factors

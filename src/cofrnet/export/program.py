@@ -28,7 +28,7 @@ from cofrnet.files import write_atomically
 
 __all__ = ["Program", "to_onnx", "to_torch"]
 
-NODES = 64  # of the integrals behind the contributions
+NODES, SECANTS = 64, 8  # of the integrals behind the contributions; of clamped ladders, which may jump
 OPSET = 22
 CLASSES, NUMBERS = ("label", "probabilities"), ("prediction",)
 
@@ -162,7 +162,7 @@ class Program(nn.Module):
         if not self.contributions:
             return (found,)
         nodes = NODES if self.model.spec.pole == "smooth" else None
-        own = path_contributions(self.model, self.baseline.to(x.dtype).expand_as(x), x, nodes)  # (n, q, p)
+        own = path_contributions(self.model, self.baseline.to(x.dtype).expand_as(x), x, nodes, SECANTS)  # (n, q, p)
         return found, (own.double() * self.scale.unsqueeze(-1)) @ self.owners
 
 
