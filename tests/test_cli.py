@@ -1,13 +1,22 @@
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import cofrnet
 from cofrnet.cli import app
+from cofrnet.cli.columns import describe, target_task
+from cofrnet.tables import read_table
+
+FAST = ["--set", "max_epochs=3", "--set", "n_ladders=4", "--set", "ladders_per_feature=2"]
 
 
 @pytest.fixture
@@ -25,7 +34,10 @@ def test_help_names_the_commands(run):
     for arguments in (["--help"], ["-h"]):
         result = run(*arguments)
         assert result.exit_code == 0
-        assert "demo" in result.stdout
+        names = {command.name or command.callback.__name__ for command in app.registered_commands}
+        assert {"fit", "predict", "evaluate", "plot", "report", "formula", "export", "info", "tune", "demo"} <= names
+        for name in (*names, "explain"):
+            assert name in result.stdout
 
 
 def test_usage_errors_exit_with_2(run):
@@ -39,8 +51,12 @@ def test_usage_errors_exit_with_2(run):
 def test_demo_writes_what_it_prints(run, tmp_path):
     result = run("demo", "--out", tmp_path / "new" / "folder", "--epochs", 12)
     assert result.exit_code == 0, result.output
-    path = tmp_path / "new" / "folder" / "results.json"
-    assert str(path) in result.stdout.replace("\n", "")
+    folder = tmp_path / "new" / "folder"
+    path = folder / "results.json"
+    for name in ("results.json", "waveform.cofrnet", "report.html"):
+        assert str(folder / name) in result.stdout.replace("\n", "")
+        assert (folder / name).exists()
+    assert "noise 1" in (folder / "report.html").read_text()
     methods = json.loads(path.read_text())["methods"]
     bayes, ours, linear = (methods[name] for name in ("Bayes rule (the limit)", "CoFrNet", "logistic regression"))
     assert bayes["accuracy"] >= max(ours["accuracy"], linear["accuracy"])
@@ -80,3 +96,317 @@ cofrnet.cli.main()
     assert result.returncode == 130, result.stderr
     assert "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------- a table
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A messy table in a file: numbers, categories, flags, dates, gaps, an identifier, a target of text."""
+    rng = np.random.default_rng(0)
+    n = 400
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(n) + 1000,
+            "age": rng.integers(18, 80, n).astype(float),
+            "city": rng.choice(["Bern", "Oslo", "Rome"], n),
+            "member": rng.random(n) > 0.5,
+            "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+        }
+    )
+    score = (frame["age"] - 50) / 10 + 2 * (frame["city"] == "Bern") + rng.normal(size=n)
+    frame["bought"] = np.where(score > 0, "yes", "no")
+    frame["spent"] = 100 * score
+    frame.loc[rng.random(n) < 0.1, "age"] = np.nan
+    path = tmp_path_factory.mktemp("data") / "people.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    path = data.parent / "model.cofrnet"
+    arguments = ["fit", data, "-t", "bought", "--drop", "id", "--drop", "spent", "-o", path, *FAST]
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def test_fit_tells_what_it_decided(run, data, tmp_path):
+    out = tmp_path / "m.cofrnet"
+    result = run("fit", data, "--target", "bought", "-o", out, "--test", "0.25", *FAST)
+    assert result.exit_code == 0, result.output
+    for name, kind in (("age", "number"), ("city", "category"), ("member", "true/false"), ("since", "date")):
+        assert any(name in line and kind in line for line in result.stdout.splitlines()), name
+    assert "classification, 2 classes, because its values are text" in result.stdout
+    assert "column 'id' looks like an identifier" in result.stderr
+    assert "--drop id" in result.stderr
+    assert "accuracy" in result.stdout
+    assert str(out) in result.stdout.replace("\n", "")
+    assert cofrnet.load(out).target_name_ == "bought"
+
+
+def test_fit_for_machines_and_again(run, data, tmp_path):
+    options = ["-t", "spent", "--drop", "id", "--drop", "bought", "--json", "--test", "0.2", "--seed", "3"]
+    found = []
+    for name in ("a.cofrnet", "b.cofrnet"):
+        result = run("fit", data, *options, "-o", tmp_path / name, *FAST, "--threads", "1")
+        assert result.exit_code == 0, result.output
+        found.append(json.loads(result.stdout))
+    assert found[0]["task"] == "regression"
+    assert found[0]["rows"] == 320
+    assert found[0]["test"] == found[1]["test"]
+    assert {column["name"]: column["kind"] for column in found[0]["columns"]}["since"] == "date"
+    first, second = (cofrnet.load(tmp_path / name).model_.head for name in ("a.cofrnet", "b.cofrnet"))
+    assert (first == second).all()
+
+
+@pytest.mark.parametrize("out", ["-", "p.csv", "p.parquet", "p.jsonl", "p.csv.gz"])
+def test_predictions_are_those_of_the_model(run, data, model, tmp_path, out):
+    where = out if out == "-" else tmp_path / out
+    result = run("predict", model, data, "--keep", "id", "-o", where)
+    assert result.exit_code == 0, result.output
+    if out == "-":
+        (tmp_path / "p.csv").write_text(result.stdout)
+        where = tmp_path / "p.csv"
+    found = read_table(where).to_pandas()
+    estimator, frame = cofrnet.load(model), pd.read_csv(data, parse_dates=["since"])
+    X = frame[estimator.feature_names_in_]
+    assert found["id"].tolist() == frame["id"].tolist()
+    np.testing.assert_allclose(found[["probability_no", "probability_yes"]], estimator.predict_proba(X), atol=1e-6)
+    assert (found["prediction"].to_numpy().astype(str) == estimator.predict(X)).all()
+
+
+def test_predict_reads_standard_input(data, model):
+    command = [sys.executable, "-m", "cofrnet", "predict", str(model), "-"]
+    result = subprocess.run(command, input=data.read_bytes(), capture_output=True, check=True, timeout=120)
+    lines = result.stdout.decode().splitlines()
+    assert len(lines) == 401
+    assert lines[0] == '"prediction","probability_no","probability_yes"'
+    assert result.stderr == b""
+
+
+def test_evaluate(run, data, model):
+    result = run("evaluate", model, data, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    estimator, frame = cofrnet.load(model), pd.read_csv(data, parse_dates=["since"])
+    metrics = {m["name"]: m for m in found["metrics"]}
+    accuracy = estimator.score(frame[estimator.feature_names_in_], frame["bought"])
+    assert metrics["accuracy"]["value"] == pytest.approx(accuracy)
+    assert metrics["accuracy"]["low"] < accuracy < metrics["accuracy"]["high"]
+    text = run("evaluate", model, data)
+    assert "95 % interval" in text.stdout
+    assert "predicted yes" in text.stdout
+
+
+def test_explain_globally_and_locally(run, data, model, tmp_path):
+    text = run("explain", "global", model)
+    assert text.exit_code == 0, text.output
+    assert "age" in text.stdout
+    assert len(json.loads(run("explain", "global", model, data, "--json").stdout)["curves"]) == 4
+    local = run("explain", "local", model, data, "--rows", "0,5-6", "--json")
+    found = json.loads(local.stdout)
+    assert np.shape(found["values"]) == (3, 1, 4)
+    sums = np.sum(found["values"], axis=2) + found["base_values"]
+    np.testing.assert_allclose(sums, found["scores"], atol=1e-3)
+    assert run("explain", "local", model, data, "-o", tmp_path / "all.parquet").exit_code == 0
+    assert read_table(tmp_path / "all.parquet").num_rows == 400
+    assert run("explain", "global", model, "-o", tmp_path / "g.json").exit_code == 0
+    assert "importances" in json.loads((tmp_path / "g.json").read_text())
+    assert run("explain", "local", model, data, "--rows", "x").exit_code == 2
+    beyond = run("explain", "local", model, data, "--rows", "400")
+    assert beyond.exit_code == 1
+    assert "from 0 to 399; got 400" in beyond.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--feature", "age"], ["--pair", "age", "city"], ["--row", "3"], ["--curves"]])
+def test_plot(run, data, model, tmp_path, options):
+    out = tmp_path / "new" / "p.png"
+    result = run("plot", model, data, *options, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_report(run, data, model, tmp_path):
+    result = run("report", model, data, "-o", tmp_path / "r.html", "--title", "People")
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "r.html").read_text()
+    assert "<h1>People</h1>" in text
+    assert "How good it is" in text
+    no_target = data.parent / "no-target.csv"
+    pd.read_csv(data).drop(columns="bought").to_csv(no_target, index=False)
+    result = run("report", model, no_target, "-o", tmp_path / "s.html")
+    assert "DATA has no target" in result.stderr
+    assert "How good it is" not in (tmp_path / "s.html").read_text()
+    assert run("report", model, "-o", tmp_path / "t.html").exit_code == 0
+
+
+@pytest.mark.parametrize("format", ["latex", "sympy", "python", "c", "javascript", "sql", "series"])
+def test_formula(run, model, tmp_path, format):  # noqa: A002
+    printed = run("formula", model, "--format", format)
+    assert printed.exit_code == 0, printed.output
+    assert "age" in printed.stdout
+    assert run("formula", model, "-f", format, "-o", tmp_path / "f").exit_code == 0
+    assert (tmp_path / "f").read_text() == printed.stdout
+
+
+def test_export(run, model, tmp_path):
+    import onnxruntime
+
+    result = run("export", model, "-o", tmp_path / "m.onnx")
+    assert result.exit_code == 0, result.output
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert [given.name for given in session.get_inputs()] == ["age", "city", "member", "since"]
+    assert run("export", model, "--format", "torch", "-o", tmp_path / "m.pt2").exit_code == 0
+    assert (tmp_path / "m.pt2").stat().st_size > 1000
+
+
+def test_info(run, model):
+    text = run("info", model)
+    assert text.exit_code == 0
+    assert "bought" in text.stdout
+    assert "date" in text.stdout
+    found = json.loads(run("info", model, "--json").stdout)
+    assert found["target"]["classes"] == ["no", "yes"]
+    assert [column["kind"] for column in found["columns"]] == ["number", "category", "bool", "date"]
+
+
+def test_tune_goes_on_where_it_stopped(run, data, tmp_path):
+    options = ["-t", "spent", "--drop", "id", "--drop", "bought", "--storage", tmp_path / "t.journal", "--json", *FAST]
+    first = run("tune", data, *options, "--trials", "2", "--folds", "2")
+    assert first.exit_code == 0, first.output
+    second = run("tune", data, *options, "--trials", "1", "--folds", "2")
+    assert "going on from 2 trials" in second.stderr
+    found = [json.loads(result.stdout) for result in (first, second)]
+    assert [f["trials"] for f in found] == [2, 3]
+    assert found[0]["default"] == found[1]["default"]
+    assert found[1]["loss"] <= found[0]["loss"]
+    assert "max_epochs=3" in found[1]["command"]
+    command = shlex.split(found[1]["command"])[1:]
+    assert run(*command, "-o", tmp_path / "m.cofrnet").exit_code == 0
+    other = run("tune", data, *options, "--trials", "1", "--folds", "3")
+    assert other.exit_code == 1
+    assert "holds another search" in other.stderr
+
+
+# ---------------------------------------------------------------------------------------------- nonsense
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["fit", "{data}", "-t", "nothing"], 1, "must have a column 'nothing'; its columns are 'id'"),
+        (["fit", "absent.csv", "-t", "y"], 1, "absent.csv: No such file or directory"),
+        (["fit", "{data}", "-t", "bought", "--set", "dpth=3"], 2, "got 'dpth=3'"),
+        (["fit", "{data}", "-t", "bought", "--set", "depth=-1"], 1, "depth must be an integer, 0 or more"),
+        (["fit", "{data}", "-t", "bought", "--variant", "Q"], 1, "variant"),
+        (["fit", "{data}", "-t", "bought", "--task", "regression"], 1, "must hold numbers for a regression"),
+        (["fit", "{data}", "-t", "bought", "--weight", "city"], 1, "weights must be numbers"),
+        (["fit", "{data}"], 2, "--target"),
+        (["predict", "{data}", "{data}"], 1, "must be a model file that cofrnet wrote"),
+        (["predict", "{model}", "{model}"], 1, "model.cofrnet"),
+        (["predict", "{model}", "{data}", "--keep", "nothing"], 1, "it has no 'nothing'"),
+        (["predict", "{model}", "{data}", "-o", "out.xlsx"], 1, "must end in one of"),
+        (["evaluate", "{model}", "{data}", "--target", "city"], 1, "known classes"),
+        (["plot", "{model}", "--feature", "agee"], 1, "got 'agee'"),
+        (["plot", "{model}", "-o", "p.xyz"], 1, "must end in one of"),
+        (["plot", "{model}", "--row", "1"], 2, "--row needs the rows"),
+        (
+            ["explain", "local", "{model}", "{data}", "--method", "magic"],
+            1,
+            "method must be 'integrated' or 'gradient'",
+        ),
+        (["formula", "{model}", "--name", "1x", "-f", "c"], 1, "name must be an identifier"),
+    ],
+)
+def test_nonsense_gets_a_message_and_a_code(run, data, model, tmp_path, monkeypatch, arguments, code, said):
+    monkeypatch.chdir(tmp_path)
+    result = run(*(argument.format(data=data, model=model) for argument in arguments))
+    assert result.exit_code == code, result.output
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_where(data):
+    command = [sys.executable, "-m", "cofrnet", "fit", str(data), "-t", "nothing", "--debug"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_an_interrupted_fit_keeps_the_best_model(data, tmp_path):
+    out = tmp_path / "m.cofrnet"
+    command = [sys.executable, "-m", "cofrnet", "fit", str(data), "-t", "bought", "-o", str(out)]
+    command += ["--set", "max_epochs=1000000", "--set", "n_iter_no_change=None"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("target"):
+            break
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stdout + stderr
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+    assert cofrnet.load(out).n_iter_ > 0
+
+
+def test_who_has_read_enough_may_leave(data, model):
+    command = f"{sys.executable} -m cofrnet predict {model} {data} | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=120)
+    assert "Traceback" not in result.stderr
+    assert result.stdout.startswith('"prediction"')
+
+
+# ---------------------------------------------------------------------------------------------- columns that look wrong
+
+
+def test_identifiers_and_leaks(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 1000
+    y = rng.integers(0, 2, n)
+    frame = pd.DataFrame(
+        {
+            "row": np.arange(n),
+            "shuffled id": rng.permutation(n) + 7,
+            "code": [f"c{i}" for i in range(n)],
+            "leak": np.where(y == 1, "closed", "open"),
+            "numeric leak": y + rng.normal(size=n) * 0.01,
+            "constant": 3,
+            "measurement": rng.normal(size=n),
+            "level": rng.choice(["a", "b"], n),
+            "flag": rng.random(n) > 0.5,
+        }
+    )
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    reports = {report.name: report.warning for report in describe(read_table(tmp_path / "a.csv"), y, True)}
+    for name in ("row", "shuffled id", "code"):
+        assert "identifier" in reports[name], name
+    for name in ("leak", "numeric leak"):
+        assert "tells the target" in reports[name], name
+    assert "one value only" in reports["constant"]
+    assert [reports[name] for name in ("measurement", "level", "flag")] == ["", "", ""]
+    target = frame["measurement"].to_numpy()
+    numbers = {r.name: r.warning for r in describe(read_table(tmp_path / "a.csv"), target, False)}
+    assert "tells the target" in numbers["measurement"]
+    assert numbers["level"] == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (["a", "b"], "classification"),
+        ([True, False], "classification"),
+        ([0, 1], "classification"),
+        ([0.0, 1.0], "classification"),
+        (list(range(50)), "regression"),
+        ([0.5, 1.5], "regression"),
+    ],
+)
+def test_the_task_is_found_out(tmp_path, values, task):
+    pd.DataFrame({"y": values * 30}).to_csv(tmp_path / "a.csv", index=False)
+    assert target_task(read_table(tmp_path / "a.csv")["y"])[0] == task

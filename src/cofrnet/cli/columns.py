@@ -89,8 +89,10 @@ def _warning(
         return f"has {distinct} levels for {present} rows: the rare ones count as one"
     values = _values(column).take(pa.array(some))
     gaps = np.asarray(pc.is_null(values))
-    numbers = np.asarray(values.cast(pa.int64() if kind in ("date", "bool") else values.type).fill_null(0))
-    if _tells(numbers[~gaps].astype(float), target[~gaps], kind in ("category", "bool"), classify):
+    if kind == "date":
+        values = values.cast(pa.timestamp("us")).cast(pa.int64())
+    numbers = np.asarray(values.cast(pa.float64()).fill_null(0))
+    if _tells(numbers[~gaps], target[~gaps], kind in ("category", "bool"), classify):
         return "tells the target almost perfectly alone: is it known when a prediction is made?"
     return ""
 
@@ -116,7 +118,7 @@ def _tells(x: NDArray[np.float64], y: NDArray[Any], levels: bool, classify: bool
         return False
     if classify:
         constant = np.bincount(y).max() / len(y)
-        agree = float((y[pairs] == y[pairs + 1]).mean())
-        return agree > 0.999 and constant < 0.99
+        different = int((y[pairs] != y[pairs + 1]).sum())  # one place less than there are classes has to be
+        return different <= len(np.unique(y)) - 1 + 0.001 * len(pairs) and constant < 0.99
     spread = float(y.var())
     return spread > 0 and float(((y[pairs] - y[pairs + 1]) ** 2).mean()) / 2 < 1e-3 * spread

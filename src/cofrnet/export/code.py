@@ -44,8 +44,13 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
 
 def _head(plan: Plan, comment: str) -> str:
     """Lines of comment; what is not a plain character in them, names of classes among it, cannot end the comment."""
-    lines = ["Written by cofrnet: the scores of a fitted model.", f"Outputs: {', '.join(plan.output_names)}.",
-             f"Scale: {plan.unit}."]  # fmt: skip
+    lines = [
+        "Written by cofrnet: the scores of a fitted model.",
+        f"Outputs: {', '.join(plan.output_names)}.",
+        f"Scale: {plan.unit}.",
+        "Columns, from 0:",
+        *(f"  {column.name} ({'number' if column.numeric else 'text'})" for column in plan.columns),
+    ]
     plain = ["".join(c if c.isprintable() and c not in "*/\\" else "?" for c in line) for line in lines]
     return "\n".join(f"{comment} {line}" for line in plain)
 
