@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Event, Thread
 from typing import Any, BinaryIO, Literal, TypeAlias
 
 import pyarrow as pa
@@ -22,7 +24,18 @@ from pyarrow import csv, feather
 from pyarrow import json as arrow_json
 from pyarrow import parquet as pq
 
-__all__ = ["MISSING", "Format", "Kind", "TableError", "batches", "column_names", "kind_of", "read_table", "writer"]
+__all__ = [
+    "MISSING",
+    "Format",
+    "Kind",
+    "TableError",
+    "ahead",
+    "batches",
+    "column_names",
+    "kind_of",
+    "read_table",
+    "writer",
+]
 
 Format: TypeAlias = Literal["csv", "parquet", "arrow", "jsonl"]
 Kind: TypeAlias = Literal["number", "category", "date", "bool"]
@@ -46,7 +59,7 @@ STARTS = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow", 
 COMPRESSED_STARTS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 
 MISSING = ("", " ", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
-BLOCK = 16 * 2**20  # bytes of CSV at once
+BLOCK = 4 * 2**20  # bytes of CSV at once
 ROWS = 131_072  # of Parquet at once
 
 
@@ -113,6 +126,38 @@ def batches(
             for name, own in kinds.items():
                 table = _with(table, name, _as_kind(table[name], own, name, path))
             yield _plain(table)
+
+
+def ahead(parts: Iterator[pa.Table], most: int = 2) -> Iterator[pa.Table]:
+    """The same parts, read in a thread of its own while the last one is worked on; so many wait at most."""
+    waiting: Queue[Any] = Queue(most)
+    left = Event()
+
+    def read() -> None:
+        try:
+            for part in parts:
+                waiting.put((part, None))
+                if left.is_set():
+                    return
+            waiting.put((None, None))
+        except BaseException as error:  # is raised where the parts are used
+            waiting.put((None, error))
+
+    thread = Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        while True:
+            part, error = waiting.get()
+            if error is not None:
+                raise error
+            if part is None:
+                return
+            yield part
+    finally:
+        left.set()
+        while thread.is_alive():
+            with suppress(Empty):
+                waiting.get(timeout=0.1)
 
 
 def _parts(

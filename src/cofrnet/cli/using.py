@@ -43,11 +43,11 @@ def model_batches(model: Any, data: str, format: Any, others: tuple[str, ...] = 
     """Rows of a file as the model reads them, part by part, and the other columns asked for."""
     import numpy as np
 
-    from cofrnet.tables import batches, read_table
+    from cofrnet.tables import ahead, batches, read_table
 
     if hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]
-        for part in batches(data, _kinds(model), format, others):
+        for part in ahead(batches(data, _kinds(model), format, others)):
             yield part.select(names), part
         return
     table = read_table(data, format)  # a model of an array: columns by position
