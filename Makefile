@@ -12,7 +12,7 @@ SETUP := pyproject.toml constraints.txt
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed  ## fit a model on generated Waveform data and say how good it is
+demo: $(VENV)/.installed  ## fit a model on generated Waveform data, say how good it is, write it and its page
 	$(BIN)/cofrnet demo
 
 test: $(VENV)/.installed-dev  ## run the tests
@@ -50,7 +50,7 @@ $(VENV)/bin/python:
 $(VENV)/.installed: $(SETUP) | $(VENV)/bin/python
 	@echo "installing cofrnet and what it needs (once)"
 	@$(PIP) install -c constraints.txt torch
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e '.[report]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

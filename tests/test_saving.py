@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -221,3 +223,14 @@ def test_hostile_sizes_allocate_nothing(saved, tmp_path):
     path.write_bytes(with_about(saved, lambda a: None, tensors))
     with pytest.raises(ModelFileError, match="must be float32 or float64"):
         cofrnet.load(path)
+
+
+def test_fuzzed_files_are_refused():
+    """Coverage-guided mutations, thousands of them: nothing but `ModelFileError` comes out (see tests/fuzz.py)."""
+    pytest.importorskip("atheris", reason="needs atheris")
+    command = [sys.executable, "-m", "tests.fuzz", "-runs=5000"]
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, cwd=Path(__file__).parents[1]
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "Done 5000 runs" in result.stderr
