@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import atheris
+import pandas as pd
 
 with atheris.instrument_imports(include=["cofrnet.estimators", "cofrnet.files", "cofrnet.nn"]):
     from cofrnet import estimators
@@ -26,6 +27,9 @@ def load(content: bytes) -> None:
     except ModelFileError:
         return
     model.summary()  # what is loaded is whole
+    row = {column.name: ["u"] if hasattr(column, "levels") else [1.0] for column in model.encoder_.columns}
+    if len(row) == len(model.encoder_.columns) and not any(name == "" for name in row):
+        model.predict(pd.DataFrame(row))
 
 
 def mutate(content: bytes, most: int, seed: int) -> bytes:

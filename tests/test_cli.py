@@ -76,11 +76,21 @@ def test_demo_is_repeatable(run, tmp_path):
     assert results("one") == results("two")
 
 
-def test_interrupt_exits_with_130(tmp_path):
-    code = """
-import cofrnet.cli, signal, sys
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-signal.setitimer(signal.ITIMER_REAL, 2.5)
+@pytest.mark.parametrize("where", ["cofrnet.datasets.waveform", "cofrnet.training.adamw.AdamW.step"])
+def test_interrupt_exits_with_130(tmp_path, where):
+    """Before the fit, and in it."""
+    module, _, name = where.rpartition(".") if "AdamW" not in where else ("cofrnet.training.adamw", "", "AdamW.step")
+    code = f"""
+import cofrnet.cli, importlib, signal, sys
+place = importlib.import_module({module!r})
+*path, last = {name!r}.split(".")
+for part in path:
+    place = getattr(place, part)
+before = getattr(place, last)
+def interrupted(*arguments, **options):
+    signal.raise_signal(signal.SIGINT)
+    return before(*arguments, **options)
+setattr(place, last, interrupted)
 sys.argv = ["cofrnet", "demo", "--epochs", "100000"]
 cofrnet.cli.main()
 """
@@ -173,7 +183,7 @@ def test_predictions_are_those_of_the_model(run, data, model, tmp_path, out):
     found = read_table(where).to_pandas()
     estimator, frame = cofrnet.load(model), pd.read_csv(data, parse_dates=["since"])
     X = frame[estimator.feature_names_in_]
-    assert found["id"].tolist() == frame["id"].tolist()
+    assert found["id"].astype(int).tolist() == frame["id"].tolist()
     np.testing.assert_allclose(found[["probability_no", "probability_yes"]], estimator.predict_proba(X), atol=1e-6)
     assert (found["prediction"].to_numpy().astype(str) == estimator.predict(X)).all()
 
@@ -263,6 +273,33 @@ def test_export(run, model, tmp_path):
     assert (tmp_path / "m.pt2").stat().st_size > 1000
 
 
+def test_targets_of_every_kind_can_be_evaluated(run, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    targets = {"bool": x > 0, "int": (x > 0).astype(int), "text": np.where(x > 0, "a", "b"), "number": x}
+    for name, y in targets.items():
+        frame = pd.DataFrame({"x": x, "noise": rng.normal(size=200), "y": y}).astype({"y": object})
+        frame.loc[:5, "y"] = None
+        data, model = tmp_path / f"{name}.csv", tmp_path / f"{name}.cofrnet"
+        frame.to_csv(data, index=False)
+        assert run("fit", data, "-t", "y", "-o", model, *FAST).exit_code == 0
+        result = run("evaluate", model, data, "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["n_rows"] == 194
+
+
+def test_models_of_arrays_read_columns_by_position(run, tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.empty((100, 2), dtype=object)
+    X[:, 0], X[:, 1] = rng.normal(size=100), rng.choice(["u", "v"], 100)
+    model = cofrnet.CoFrNetRegressor(max_epochs=2, random_state=0).fit(X, X[:, 0].astype(float))
+    model.save(tmp_path / "m.cofrnet")
+    pd.DataFrame(X, columns=["first", "second"]).to_csv(tmp_path / "a.csv", index=False)
+    result = run("predict", tmp_path / "m.cofrnet", tmp_path / "a.csv", "-o", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose(read_table(tmp_path / "p.csv")["prediction"], model.predict(X), atol=1e-6)
+
+
 def test_info(run, model):
     text = run("info", model)
     assert text.exit_code == 0
@@ -286,9 +323,29 @@ def test_tune_goes_on_where_it_stopped(run, data, tmp_path):
     assert "max_epochs=3" in found[1]["command"]
     command = shlex.split(found[1]["command"])[1:]
     assert run(*command, "-o", tmp_path / "m.cofrnet").exit_code == 0
-    other = run("tune", data, *options, "--trials", "1", "--folds", "3")
-    assert other.exit_code == 1
-    assert "holds another search" in other.stderr
+    for changed in (["--folds", "3"], ["--folds", "2", "--set", "batch_size=64"], ["--folds", "2", "--seed", "5"]):
+        other = run("tune", data, *options, "--trials", "1", *changed)
+        assert other.exit_code == 1
+        assert "holds another search" in other.stderr
+
+
+def test_an_interrupted_search_tries_the_defaults_again(run, data, tmp_path, monkeypatch):
+    from cofrnet.cli import tuning
+
+    options = ["-t", "spent", "--drop", "id", "--drop", "bought", "--storage", tmp_path / "t.journal", "--json", *FAST]
+    whole = tuning._loss
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "_loss", interrupted)
+    result = run("tune", data, *options, "--trials", "2", "--folds", "2")
+    assert result.exit_code == 130
+    assert "Traceback" not in result.stderr
+    monkeypatch.setattr(tuning, "_loss", whole)
+    found = json.loads(run("tune", data, *options, "--trials", "1", "--folds", "2").stdout)
+    assert found["trials"] == 1
+    assert found["default"] == found["loss"]
 
 
 # ---------------------------------------------------------------------------------------------- nonsense
@@ -307,7 +364,7 @@ def test_tune_goes_on_where_it_stopped(run, data, tmp_path):
         (["fit", "{data}"], 2, "--target"),
         (["predict", "{data}", "{data}"], 1, "must be a model file that cofrnet wrote"),
         (["predict", "{model}", "{model}"], 1, "model.cofrnet"),
-        (["predict", "{model}", "{data}", "--keep", "nothing"], 1, "it has no 'nothing'"),
+        (["predict", "{model}", "{data}", "--keep", "nothing"], 1, "must have a column 'nothing'; it has none"),
         (["predict", "{model}", "{data}", "-o", "out.xlsx"], 1, "must end in one of"),
         (["evaluate", "{model}", "{data}", "--target", "city"], 1, "known classes"),
         (["plot", "{model}", "--feature", "agee"], 1, "got 'agee'"),
@@ -319,6 +376,10 @@ def test_tune_goes_on_where_it_stopped(run, data, tmp_path):
             "method must be 'integrated' or 'gradient'",
         ),
         (["formula", "{model}", "--name", "1x", "-f", "c"], 1, "name must be an identifier"),
+        (["fit", "{data}", "-t", "bought", "--drop", "bought"], 1, "--drop must not name the target"),
+        (["explain", "local", "{model}", "{data}", "--rows", "10-"], 2, "--rows must be like"),
+        (["explain", "local", "{model}", "{data}", "--rows", "5-3"], 2, "--rows must be like"),
+        (["explain", "local", "{model}", "{data}", "--rows", "0-99999999999"], 1, "from 0 to 399"),
     ],
 )
 def test_nonsense_gets_a_message_and_a_code(run, data, model, tmp_path, monkeypatch, arguments, code, said):
@@ -340,26 +401,46 @@ def test_debug_shows_where(data):
 def test_an_interrupted_fit_keeps_the_best_model(data, tmp_path):
     out = tmp_path / "m.cofrnet"
     command = [sys.executable, "-m", "cofrnet", "fit", str(data), "-t", "bought", "-o", str(out)]
-    command += ["--set", "max_epochs=1000000", "--set", "n_iter_no_change=None"]
+    checkpoint = tmp_path / "checkpoint"
+    command += ["--set", "max_epochs=1000000", "--set", "n_iter_no_change=None", "--set", f"checkpoint={checkpoint}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("target"):
+    for _ in range(600):
+        if checkpoint.exists():  # it trains
             break
-    time.sleep(6)
+        time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stdout + stderr
-    assert "interrupted" in stderr
+    assert "the best model so far is kept" in stderr
     assert "Traceback" not in stderr
     assert cofrnet.load(out).n_iter_ > 0
 
 
 def test_who_has_read_enough_may_leave(data, model):
-    command = f"{sys.executable} -m cofrnet predict {model} {data} | head -1; echo ${{PIPESTATUS[0]}}"
+    many = data.parent / "many.csv"
+    lines = data.read_text().splitlines(keepends=True)
+    many.write_text(lines[0] + "".join(300 * lines[1:]))  # more than a pipe holds
+    command = f"{sys.executable} -m cofrnet predict {model} {many} | head -1; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=120)
-    assert "Traceback" not in result.stderr
-    assert result.stdout.startswith('"prediction"')
+    assert result.stderr == ""
+    assert result.stdout.splitlines() == ['"prediction","probability_no","probability_yes"', "1"]
+
+
+def test_an_interrupt_does_not_wait_for_a_silent_pipe(model):
+    command = [sys.executable, "-m", "cofrnet", "predict", str(model), "-"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    process.communicate()
+
+
+def test_a_named_pipe_is_read_once(data, model):
+    command = f"{sys.executable} -m cofrnet predict {model} <(cat {data}) | wc -l"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=120)
+    assert result.stdout.strip() == "401", result.stderr
 
 
 # ---------------------------------------------------------------------------------------------- columns that look wrong
@@ -390,6 +471,10 @@ def test_identifiers_and_leaks(tmp_path):
         assert "tells the target" in reports[name], name
     assert "one value only" in reports["constant"]
     assert [reports[name] for name in ("measurement", "level", "flag")] == ["", "", ""]
+    order = np.argsort(y, kind="stable")  # a file that is sorted by its target gives no column away
+    frame.iloc[order].to_csv(tmp_path / "sorted.csv", index=False)
+    sorted_ = {report.name: report.warning for report in describe(read_table(tmp_path / "sorted.csv"), y[order], True)}
+    assert [sorted_[name] for name in ("measurement", "level", "flag")] == ["", "", ""]
     target = frame["measurement"].to_numpy()
     numbers = {r.name: r.warning for r in describe(read_table(tmp_path / "a.csv"), target, False)}
     assert "tells the target" in numbers["measurement"]

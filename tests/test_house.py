@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "export": {"errors", "core", "nn", "explain", "files"},
     "report": {"errors", "explain", "export"},
     "estimators": {"errors", "core", "nn", "training", "explain", "export", "report", "files"},
-    "tables": {"errors"},
+    "tables": {"errors", "files"},
     "plot": {"explain", "export"},
     "files": {"errors"},
     "datasets": {"errors"},

@@ -124,3 +124,13 @@ def test_least_squares_models_stay_in_double_precision(tmp_path):
     assert fitted.model_.head.dtype == torch.float64
     session = onnxruntime.InferenceSession(str(fitted.to_onnx(tmp_path / "m.onnx")))
     np.testing.assert_allclose(session.run(None, {"X": x})[0], fitted.predict(x), atol=1e-12)
+
+
+def test_names_of_columns_may_be_ours(tmp_path):
+    X = pd.DataFrame({"table": np.arange(50.0), "cofrnet": np.arange(50.0) % 7})
+    fitted = CoFrNetRegressor(**FAST).fit(X, X["table"])
+    session = onnxruntime.InferenceSession(str(fitted.to_onnx(tmp_path / "m.onnx")))
+    np.testing.assert_allclose(session.run(None, feed(session, X))[0], fitted.predict(X), rtol=1e-5)
+    X = X.rename(columns={"table": "prediction"})
+    with pytest.raises(ValueError, match="must not have the name of an output of the ONNX graph; got 'prediction'"):
+        CoFrNetRegressor(**FAST).fit(X, X["prediction"]).to_onnx(tmp_path / "n.onnx")

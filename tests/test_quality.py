@@ -10,6 +10,12 @@ from cofrnet.explain.quality import quality_of_classes, quality_of_numbers
 RNG = np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def same_rows():
+    """Every test draws the same rows, whichever ran before."""
+    RNG.bit_generator.state = np.random.default_rng(0).bit_generator.state
+
+
 def classes(n=2000, count=2, round_to=None):
     scores = RNG.normal(size=(n, count))
     p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
@@ -117,3 +123,9 @@ def test_of_estimators():
         regressor.quality(X, y[:-1])
     with pytest.raises(ValueError, match="1 output"):
         regressor.quality(X, np.stack([y, y], 1))
+
+
+def test_rows_of_one_probability_are_one_point_of_the_calibration():
+    y = np.sort(RNG.integers(0, 2, 100))
+    bins = quality_of_classes(np.full((100, 2), 0.5), y, ["a", "b"]).calibration[1]
+    np.testing.assert_allclose(bins[:, 1], y.mean())

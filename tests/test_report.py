@@ -273,9 +273,50 @@ def test_a_large_table_is_sampled_and_the_page_says_so(tmp_path):
     text = path.read_text()
     assert re.search(r"A sample of \d+ of 30,000 rows", text)
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
-    losses = data["rows"]["loss"]
+    losses = [loss for (loss,) in data["rows"]["loss"]]
     worst = -np.log(np.maximum(model.predict_proba(X)[np.arange(len(y)), y.astype(int)], 1e-15))
     assert max(losses) == pytest.approx(worst.max(), rel=1e-4)
+
+
+@in_a_browser
+def test_rows_that_training_has_not_seen_are_what_python_says(tmp_path, opened):
+    """Unknown and missing levels, missing numbers, large offsets: each tried from the table of rows."""
+    rng = np.random.default_rng(0)
+    n = 300
+    X = pd.DataFrame(
+        {"a": rng.normal(size=n) + 101325, "c": rng.choice(["u", "v"], n), "g": rng.choice(["p", None], n)}
+    )
+    y = 1e6 + X["a"] - 101325 + 3 * (X["c"] == "u")
+    model = CoFrNetRegressor(**FAST).fit(X, y)
+    rows = pd.DataFrame(
+        {"a": [101325.25, np.nan, 101324.5, 101326], "c": ["u", "v", "Z", None], "g": ["missing", "p", "Q", None]}
+    )
+    page = opened(model.report(tmp_path / "page.html", rows, np.full(4, 1e6)))
+    for i in range(4):
+        page.click(f"#rows-table button[aria-label='Why, row {i}']")
+        page.click("#row-try")
+        page.wait_for_timeout(100)
+        assert page.evaluate("window.whatIf.scores[0]") == pytest.approx(model.predict(rows.iloc[[i]])[0], abs=1e-3)
+    page.fill("#find-row", "a > 101325")
+    assert page.locator("#rows-table tbody tr").count() == 2
+    page.fill("#find-row", "a = missing")
+    assert page.locator("#rows-table tbody tr").count() == 1
+    assert page.complaints == []
+
+
+@in_a_browser
+def test_several_targets(tmp_path, opened):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(120, 2)), columns=["a", "b"])
+    y = pd.DataFrame({"small": X["a"], "large": 1000 + X["b"]})
+    model = CoFrNetRegressor(**FAST).fit(X, y)
+    page = opened(model.report(tmp_path / "page.html", X, y))
+    page.select_option("#output", "1")
+    page.wait_for_timeout(150)
+    row = int(page.inner_text("#rows-table tbody tr.chosen td:first-child"))
+    said = page.inner_text("#row-text")
+    assert float(re.search(r"actual: ([\d.]+)\.", said)[1]) == pytest.approx(y["large"][row], rel=1e-3)
+    assert page.complaints == []
 
 
 def test_polars_and_arrow_rows(tmp_path):

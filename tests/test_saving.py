@@ -234,3 +234,10 @@ def test_fuzzed_files_are_refused():
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "Done 5000 runs" in result.stderr
+
+
+def test_large_whole_classes_stay_as_they_are(tmp_path):
+    X, y = table()
+    labels = np.where(y > y.median(), 2**53 + 1, 2**60 + 7)
+    model = CoFrNetClassifier(**FAST).fit(X, labels)
+    assert cofrnet.load(model.save(tmp_path / "m.cofrnet")).classes_.tolist() == [2**53 + 1, 2**60 + 7]

@@ -7,11 +7,13 @@ shapes that they claim, all numbers are finite, and the JSON is an object of a f
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,33 +22,47 @@ from cofrnet.errors import ModelFileError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FORMAT", "Fields", "read_tensors", "tensors_to_bytes", "write_atomically"]
+__all__ = ["FORMAT", "Fields", "read_tensors", "tensors_to_bytes", "write_atomically", "written_whole"]
 
 FORMAT = 1
 MOST_HEADER = 64 * 2**20  # bytes
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
-    """The path, with `content` in it: written to a temporary file beside it, then renamed over it.
+@contextmanager
+def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """The name of a temporary file beside the path, which is renamed over it at the end.
 
-    Whoever reads the path sees the old file or the new one, never a part; missing parent folders are made.
+    Whoever reads the path sees the old file or the new one, never a part; missing parent folders are made. Links are
+    followed, and what is no ordinary file, such as a pipe, is written to as it is.
     """
-    path = Path(path)
+    path = Path(path).resolve()
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
+    if path.exists() and not path.is_file():
+        yield path
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)  # as an ordinary file would have it
-        Path(temporary).replace(path)
+        temporary.chmod(0o666 & ~umask)  # as an ordinary file would have it
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    return path
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
+    """The path, with `content` in it: written whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content)
+    return Path(path)
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from typer.core import TyperGroup
 
 from cofrnet import __version__
@@ -25,6 +26,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+USAGE: type[Exception] = typer.BadParameter.__mro__[2]  # ClickException, of whichever click typer comes with
+
+
 class Commands(TyperGroup):
     """The commands; whatever they raise becomes a message and an exit code."""
 
@@ -32,15 +36,19 @@ class Commands(TyperGroup):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except (ValueError, TypeError, KeyError, OSError, ImportError, ArithmeticError, MemoryError, RuntimeError) as e:
-            if ctx.params.get("debug"):
-                traceback.print_exc()
-                raise typer.Exit(1) from None
-            if isinstance(e, OSError) and e.errno == errno.EPIPE:
+        except (typer.Exit, typer.Abort, USAGE):
+            raise
+        except KeyboardInterrupt:
+            Console(stderr=True).print("interrupted")
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever read the output has seen enough
-            if type(e).__module__.startswith("click") or isinstance(e, typer.Exit | typer.Abort):
-                raise
-            Console(stderr=True, highlight=False).print(f"[bold red]error:[/] {_escaped(_said(e))}", soft_wrap=True)
+            if ctx.find_root().params.get("debug"):
+                traceback.print_exc()
+            else:
+                text = f"[bold red]error:[/] {escape(_said(error))}"
+                Console(stderr=True, highlight=False, emoji=False).print(text, soft_wrap=True)
             raise typer.Exit(1) from None
 
 
@@ -52,10 +60,6 @@ def _said(error: BaseException) -> str:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     known = isinstance(error, ValueError | OSError | ImportError) and text
     return text if known else f"{text or type(error).__name__} (run with --debug to see where)"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 app = typer.Typer(
@@ -71,15 +75,11 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it with exit code 130, as a shell expects."""
+    """Run the command line."""
     arguments = sys.argv[1:]
     if "--debug" in arguments:  # anywhere: people add it at the end
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
-    try:
-        app(arguments)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted")
-        sys.exit(130)
+    app(arguments)
 
 
 def _print_version(wanted: bool) -> None:
@@ -104,7 +104,7 @@ def _options(
 def _set_threads(count: int | None) -> int | None:
     """Before anything heavy is imported: the libraries read these when they start."""
     if count is not None:
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "ARROW_NUM_THREADS"):
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
             os.environ[name] = str(count)
         if "torch" in sys.modules:
             import torch

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cofrnet.tables import Kind, kind_of
 
-__all__ = ["ColumnReport", "describe", "target_task"]
+__all__ = ["ColumnReport", "describe", "target_task", "with_target"]
 
 ROWS = 20_000  # that are looked at for leaks
 FEWEST = 50  # rows below which nothing is suspected
@@ -52,14 +52,30 @@ def describe(table: pa.Table, y: NDArray[Any], classify: bool) -> list[ColumnRep
     return found
 
 
+def with_target(table: pa.Table, target: str, path: str) -> tuple[pa.Table, pa.ChunkedArray, NDArray[Any], int]:
+    """Of the rows that have a target, the other columns, the target as column and array; and how many have none."""
+    column = table[target]
+    without = column.null_count
+    if without:
+        known = column.is_valid()
+        table, column = table.filter(known), column.filter(known)
+    if len(column) == 0:
+        raise ValueError(f"{path} must have rows with a target in column {target!r}; it has none.")
+    text = pa.types.is_dictionary(column.type) or pa.types.is_string(column.type)
+    values = np.asarray(column.cast(pa.string()) if text else column.combine_chunks())
+    return table.drop_columns([target]), column, values.astype(str) if text else values, without
+
+
 def target_task(column: pa.ChunkedArray) -> tuple[str, str]:
     """Classification or regression, and why."""
     kind = kind_of(column)
     distinct = pc.count_distinct(_values(column)).as_py()
     if kind in ("category", "bool"):
         return "classification", f"its values are {'text' if kind == 'category' else 'true or false'}"
+    if kind == "date":
+        return "regression", "it holds dates"
     whole = pa.types.is_integer(column.type) or pc.all(pc.equal(column, pc.round(column))).as_py()
-    if kind == "number" and whole and distinct <= MOST_CLASSES:
+    if whole and distinct <= MOST_CLASSES:
         return "classification", f"it has {distinct} different whole numbers"
     return "regression", "it holds numbers"
 
@@ -111,7 +127,8 @@ def _tells(x: NDArray[np.float64], y: NDArray[Any], levels: bool, classify: bool
     """Whether rows next to each other in the order of this column, or of one level, have the same target."""
     if len(x) < FEWEST:
         return False
-    order = np.argsort(x, kind="stable")
+    shuffled = np.random.default_rng(0).permutation(len(x))  # so that rows of one value are in no order of their own
+    order = shuffled[np.argsort(x[shuffled], kind="stable")]
     x, y = x[order], y[order]
     pairs = np.flatnonzero(np.diff(x) == 0) if levels else np.arange(len(x) - 1)
     if len(pairs) < len(x) / 2:

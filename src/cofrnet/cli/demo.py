@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from cofrnet import __version__
 from cofrnet.cli.app import app
+from cofrnet.cli.fitting import fitted
 from cofrnet.cli.output import busy, print_table, say, tell
 
 if TYPE_CHECKING:
@@ -47,9 +47,10 @@ def demo(
     X_test, y_test = waveform(TEST_ROWS, seed=seed + 1)
     with busy("preparing (some ten seconds, once on a machine)"):
         prepare()
-    started = time.perf_counter()
-    model = CoFrNetClassifier(max_epochs=epochs, random_state=seed, verbose=sys.stderr.isatty()).fit(_named(X), y)
-    seconds = time.perf_counter() - started
+    model = CoFrNetClassifier(max_epochs=epochs, random_state=seed, verbose=int(sys.stderr.isatty()))
+    seconds, interrupted = fitted(model, _named(X), y)
+    if interrupted:
+        raise typer.Exit(130)
     spec = model.model_.spec
 
     found = {

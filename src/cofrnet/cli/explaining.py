@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import AsJson, Commands, Data, DataFormat, ModelPath, Threads, app
+from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, Threads, app
 from cofrnet.cli.output import busy, say, tell
 from cofrnet.cli.using import load_model, read_rows
 
 __all__: list[str] = []
 
-explain = typer.Typer(cls=Commands, no_args_is_help=True, help="Say what a model does: overall, or row by row.")
+explain = typer.Typer(no_args_is_help=True, help="Say what a model does: overall, or row by row.")
 app.add_typer(explain, name="explain")
 
 OptionalData = Annotated[
@@ -67,13 +67,13 @@ def _rows(text: str | None, count: int) -> list[int]:
         return list(range(count))
     found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        first, sign, last = part.strip().partition("-")
+        last = last if sign else first
+        if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
             raise typer.BadParameter(f"--rows must be like 3, 0,5,9 or 10-20; got {text!r}.")
-        found += range(int(first), int(last or first) + 1)
-    beyond = [i for i in found if i >= count]
-    if beyond:
-        raise ValueError(f"rows must be from 0 to {count - 1}; got {beyond[0]}.")
+        if int(last) >= count:
+            raise ValueError(f"rows must be from 0 to {count - 1}; got {int(last)}.")
+        found += range(int(first), int(last) + 1)
     return found
 
 
@@ -90,7 +90,8 @@ def _give(explanation: Any, out: Path | None, as_json: bool) -> None:
     elif out is not None:
         write_atomically(out, (explanation.to_json(indent=2) + "\n").encode())
     if out is not None:
-        tell(f"written to {out}")
+        if str(out) != "-":
+            tell(f"written to {out}")
     elif as_json:
         typer.echo(explanation.to_json(indent=2))
     else:
@@ -114,8 +115,10 @@ def plot(
     Examples: `cofrnet plot model.cofrnet -o importances.png`, `cofrnet plot model.cofrnet --feature age`
     · `cofrnet plot model.cofrnet data.csv --row 3`
     """
-    import matplotlib as mpl
-
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise ImportError("plot needs matplotlib. Install it with: pip install 'cofrnet[plot]'") from None
     mpl.use("agg")
     from cofrnet import plot as draw
 
@@ -176,7 +179,8 @@ def report(
     if data is not None:
         named = target or estimator.target_name_
         if target is None and (named is None or not _has_column(data, named, format)):
-            say("DATA has no target, so the page says nothing about how good the model is.")
+            why = "From a pipe the target is read if --target names it" if data == "-" else "DATA has no target"
+            say(f"{why}, so the page says nothing about how good the model is.")
             named = None
         X, y = read_rows(estimator, data, named, format)
     with busy("writing the page"):
@@ -187,7 +191,7 @@ def report(
 def _has_column(data: str, name: str, format: Any) -> bool:  # noqa: A002
     from cofrnet.tables import column_names
 
-    return data == "-" or name in column_names(data, format)
+    return data != "-" and name in column_names(data, format)
 
 
 class Formula(StrEnum):

@@ -18,7 +18,7 @@ from cofrnet.cli.output import busy, print_json, print_table, quality_table, say
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Categorical", "Drop", "Settings", "Target", "Task", "fit", "make_estimator", "read_training_rows"]
+__all__ = ["Categorical", "Drop", "Settings", "Target", "Task", "fit", "fitted", "make_estimator", "read_training_rows"]
 
 MOST_LISTED = 40  # columns
 
@@ -73,26 +73,15 @@ def fit(
     table, y, chosen, reports = read_training_rows(data, target, task, drop, categorical, weight, format, not as_json)
     weights = None if weight is None else _weights(table, weight)
     table = table if weight is None else table.drop_columns([weight])
-    estimator = make_estimator(
-        chosen, settings, categorical, table.column_names, variant=variant, random_state=seed, device=device,
-        verbose=int(sys.stderr.isatty()),
-    )  # fmt: skip
+    shown = int(sys.stderr.isatty())
+    estimator = make_estimator(chosen, settings, variant=variant, random_state=seed, device=device, verbose=shown)
     rows, held = _split(y, test, chosen, seed)
     with busy("preparing (some ten seconds, once on a machine)"):
         from cofrnet.core import prepare
 
         prepare()
-    started = time.perf_counter()
-    interrupted = False
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        given = None if weights is None else weights[rows]
-        estimator.fit(table.take(rows), _named(y[rows], target), sample_weight=given)
-    for own in caught:
-        interrupted = interrupted or type(own.message).__name__ == "FitInterruptedWarning"
-        if type(own.message).__module__.startswith("cofrnet") or issubclass(own.category, UserWarning):
-            warn(str(own.message))
-    seconds = time.perf_counter() - started
+    given = None if weights is None else weights[rows]
+    seconds, interrupted = fitted(estimator, table.take(rows), _named(y[rows], target), given)
     path = estimator.save(out)
     quality = estimator.quality(table.take(held), y[held]) if len(held) else None
     if as_json:
@@ -118,6 +107,20 @@ def fit(
             say(f"To measure it, hold rows out with --test 0.2, or: cofrnet evaluate {path} OTHER_ROWS")
     if interrupted:
         raise typer.Exit(130)
+
+
+def fitted(estimator: Any, X: Any, y: Any, weights: Any = None) -> tuple[float, bool]:
+    """Fit; how long it took, and whether Ctrl-C ended it. Warnings are printed."""
+    started = time.perf_counter()
+    interrupted = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(X, y, sample_weight=weights)
+    for own in caught:
+        interrupted = interrupted or type(own.message).__name__ == "FitInterruptedWarning"
+        if type(own.message).__module__.startswith("cofrnet") or issubclass(own.category, UserWarning):
+            warn(str(own.message))
+    return time.perf_counter() - started, interrupted
 
 
 def _tell_fit(estimator: Any, seconds: float, rows: int, path: Path) -> None:
@@ -155,7 +158,7 @@ def read_training_rows(
     """Features, target, task and what the columns are; prints these, and warns of columns that look wrong."""
     import numpy as np
 
-    from cofrnet.cli.columns import describe, target_task
+    from cofrnet.cli.columns import describe, target_task, with_target
     from cofrnet.tables import read_table
 
     with busy(f"reading {data}"):
@@ -163,19 +166,16 @@ def read_training_rows(
     for name in [target, *(drop or []), *(categorical or []), *([] if weight is None else [weight])]:
         if name not in table.column_names:
             raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
+    for option, names in (("--drop", drop or []), ("--weight", [weight]), ("--categorical", categorical or [])):
+        if target in names:
+            raise ValueError(f"{option} must not name the target; got {target!r}. Name another column.")
     table = table.drop_columns(list(drop or []))
-    y_column = table[target]
-    table = table.drop_columns([target])
+    table, column, y, without = with_target(table, target, data)
+    if without:
+        say(f"{without} rows have no target and are left out.")
     if table.num_columns == (weight is not None):
         raise ValueError(f"{data} must have a column beside the target; it has none left.")
-    if y_column.null_count:
-        known = y_column.is_valid()
-        say(f"{y_column.null_count} rows have no target and are left out.")
-        table, y_column = table.filter(known), y_column.filter(known)
-    if len(y_column) == 0:
-        raise ValueError(f"{data} must have rows with a target in column {target!r}; it has none.")
-    found, why = (task.value, "as asked") if task is not Task.auto else target_task(y_column)
-    y = np.asarray(y_column.combine_chunks().cast("string") if _is_text(y_column) else y_column)
+    found, why = (task.value, "as asked") if task is not Task.auto else target_task(column)
     if found == "regression" and y.dtype.kind not in "iuf":
         raise ValueError(
             f"the target {target!r} must hold numbers for a regression; got {y[0]!r}. Use --task classification."
@@ -189,12 +189,6 @@ def read_training_rows(
         if report.warning:
             warn(f"column {report.name!r} {report.warning}. Leave it out with --drop {_quoted(report.name)}, if so.")
     return table, y, found, reports
-
-
-def _is_text(column: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_dictionary(column.type))
 
 
 def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: str, why: str, distinct: int) -> None:
@@ -250,9 +244,7 @@ def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
     return np.sort(rows), np.sort(held)
 
 
-def make_estimator(
-    task: str, settings: list[str] | None, categorical: list[str] | None, columns: list[str], **given: Any
-) -> Any:
+def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:
     """The estimator with the parameters of --set."""
     from cofrnet.estimators import CoFrNetClassifier, CoFrNetRegressor
 

@@ -22,7 +22,7 @@ WIDE = 100  # columns of a table that goes to a file or a pipe
 
 def _console() -> Console:
     """Standard output; wide enough for tables where it is not a terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def tell(text: str) -> None:
@@ -32,12 +32,12 @@ def tell(text: str) -> None:
 
 def say(text: str) -> None:
     """Print a remark to standard error."""
-    Console(stderr=True, highlight=False).print(escape(text), soft_wrap=True)
+    Console(stderr=True, highlight=False, emoji=False).print(escape(text), soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    Console(stderr=True, highlight=False).print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+    Console(stderr=True, highlight=False, emoji=False).print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
 
 def print_json(values: Any) -> None:

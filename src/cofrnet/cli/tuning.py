@@ -60,27 +60,12 @@ def tune(
         raise ImportError("tune needs optuna. Install it with: pip install 'cofrnet[tune]'") from None
     from cofrnet.core import prepare
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     table, y, chosen, _ = read_training_rows(data, target, task, drop, categorical, None, format, told=False)
     prepare()
-    fixed = make_estimator(chosen, settings, categorical, table.column_names, random_state=seed, device=device)
+    fixed = make_estimator(chosen, settings, random_state=seed, device=device)
     held = {setting.partition("=")[0] for setting in settings or ()}
     space = {name: values for name, values in SPACE.items() if name not in held}
-    searched = (table.schema.to_string(), len(y), y[:100].tolist(), chosen, folds, space)
-    whose = hashlib.sha256(repr(searched).encode()).hexdigest()
-    study = optuna.create_study(
-        storage=_storage(storage), study_name=target, load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8, constant_liar=True),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
-    )  # fmt: skip
-    known = study.user_attrs.get("rows")
-    if known is None:
-        study.set_user_attr("rows", whose)
-        study.enqueue_trial({name: values[0] for name, values in space.items()})
-    elif known != whose:
-        raise ValueError(f"{storage} must be of the same rows and options; it holds another search. Name another.")
-    if study.trials:
-        say(f"going on from {len(study.trials)} trials in {storage}")
+    study = _study(storage, target, space, _fingerprint(table, y, folds, space, fixed), seed)
 
     def objective(trial: Any) -> float:
         given = {name: trial.suggest_categorical(name, values) for name, values in space.items()}
@@ -88,24 +73,74 @@ def tune(
 
     interrupted = _optimize(study, objective, trials if trials or minutes else 30, minutes)
     finished = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
-    if not finished:
+    if finished:
+        changed = {k: v for k, v in study.best_trial.params.items() if v != SPACE[k][0]}
+        command = _command(data, target, task, settings, drop, categorical, format, seed, device, changed)
+        _tell(study.best_trial, finished, space, chosen, folds, command, as_json, interrupted)
+    elif not interrupted:
         raise ValueError("no setting was tried to the end; give it more time.")
-    best = study.best_trial
-    changed = {k: v for k, v in best.params.items() if v != SPACE[k][0]}
-    command = _command(data, target, task, settings, drop, categorical, changed)
-    loss = "log-loss" if chosen == "classification" else "unexplained variance (1 - R²)"
-    if as_json:
-        print_json(
-            {"best": best.params, "loss": best.value, "of": loss, "trials": len(finished), "command": command,
-             "default": finished[0].value, "interrupted": interrupted}
-        )  # fmt: skip
-    else:
-        top = sorted(finished, key=lambda t: t.value or 0.0)[:5]
-        rows = [(f"{t.value:.5g}", t.number, ", ".join(f"{k}={v}" for k, v in t.params.items())) for t in top]
-        print_table((loss, "trial", "settings"), rows, f"The best of {len(finished)} settings, {folds} folds", left=3)
-        tell(f"\n{command}")
     if interrupted:
+        say("interrupted; the same command goes on from here.")
         raise typer.Exit(130)
+
+
+def _fingerprint(table: Any, y: Any, folds: int, space: Any, fixed: Any) -> str:
+    """What makes two searches the same: rows, folds, what is tried and what stays."""
+    searched = (table.schema.to_string(), y.tolist(), folds, space, sorted(map(str, fixed.get_params().items())))
+    return hashlib.sha256(repr(searched).encode()).hexdigest()
+
+
+def _study(storage: str, name: str, space: dict[str, tuple[Any, ...]], whose: str, seed: int) -> Any:
+    """The search in the storage, a new one or what is there; the defaults are tried first."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    study = optuna.create_study(
+        storage=_storage(storage),
+        study_name=name,
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8, constant_liar=True),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+    )
+    known = study.user_attrs.get("rows")
+    if known not in (None, whose):
+        raise ValueError(f"{storage} must be of the same rows and options; it holds another search. Name another.")
+    study.set_user_attr("rows", whose)
+    done = [t for t in study.trials if t.state.is_finished()]
+    if done:
+        say(f"going on from {len(done)} trials in {storage}")
+    if _default(study.trials, space) is None:
+        study.enqueue_trial({name: values[0] for name, values in space.items()})
+    return study
+
+
+def _default(trials: Any, space: dict[str, tuple[Any, ...]]) -> Any:
+    """The trial with the defaults, if it was finished or waits to be run."""
+    from optuna.trial import TrialState
+
+    wanted = {name: values[0] for name, values in space.items()}
+    for trial in trials:
+        waiting = trial.system_attrs.get("fixed_params") == wanted and trial.state == TrialState.WAITING
+        if waiting or (trial.state == TrialState.COMPLETE and trial.params == wanted):
+            return trial
+    return None
+
+
+def _tell(
+    best: Any, finished: list[Any], space: Any, task: str, folds: int, command: str, as_json: bool, interrupted: bool
+) -> None:
+    loss = "log-loss" if task == "classification" else "unexplained variance (1 - R²)"
+    default = _default(finished, space)
+    if as_json:
+        found = {"best": best.params, "loss": best.value, "of": loss, "trials": len(finished), "command": command}
+        print_json(found | {"default": None if default is None else default.value, "interrupted": interrupted})
+        return
+    top = sorted(finished, key=lambda t: t.value or 0.0)[:5]
+    rows = [(f"{t.value:.5g}", t.number, ", ".join(f"{k}={v}" for k, v in t.params.items())) for t in top]
+    print_table((loss, "trial", "settings"), rows, f"The best of {len(finished)} settings, {folds} folds", left=3)
+    if default is not None:
+        tell(f"With the defaults it is {default.value:.5g}. To fit the best:")
+    tell(f"\n{command}")
 
 
 def _storage(where: str) -> Any:
@@ -169,10 +204,22 @@ def _loss(fixed: Any, given: dict[str, Any], table: Any, y: Any, folds: int, see
 
 
 def _command(
-    data: str, target: str, task: Task, settings: Any, drop: Any, categorical: Any, changed: dict[str, Any]
+    data: str,
+    target: str,
+    task: Task,
+    settings: Any,
+    drop: Any,
+    categorical: Any,
+    format: Any,  # noqa: A002
+    seed: int,
+    device: str,
+    changed: dict[str, Any],
 ) -> str:
     words = ["cofrnet", "fit", data, "--target", target]
     words += [] if task is Task.auto else ["--task", task.value]
+    words += [] if format is None else ["--format", format.value]
+    words += [] if seed == 0 else ["--seed", str(seed)]
+    words += [] if device == "auto" else ["--device", device]
     for option, values in (("--drop", drop), ("--categorical", categorical), ("--set", settings)):
         words += [word for value in values or () for word in (option, value)]
     words += [word for name, value in changed.items() for word in ("--set", f"{name}={value}")]

@@ -43,7 +43,7 @@ def model_batches(model: Any, data: str, format: Any, others: tuple[str, ...] = 
     """Rows of a file as the model reads them, part by part, and the other columns asked for."""
     import numpy as np
 
-    from cofrnet.tables import ahead, batches, read_table
+    from cofrnet.tables import ahead, as_kinds, batches, read_table
 
     if hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]
@@ -57,13 +57,27 @@ def model_batches(model: Any, data: str, format: Any, others: tuple[str, ...] = 
             f"{data} must have {model.n_features_in_} columns, as the rows that the model was fitted to; it has "
             f"{features.num_columns}."
         )
-    yield np.stack([np.asarray(column.cast("float64")) for column in features.columns], axis=1), table
+    kinds = _kinds(model)
+    features = as_kinds(features.rename_columns(list(kinds)), kinds, data)
+    yield np.stack([_array(column) for column in features.columns], axis=1), table
+
+
+def _array(column: Any) -> Any:
+    """A column of a table for models of arrays: floats, or objects."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type) or pa.types.is_boolean(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.cast("float64"))
 
 
 def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[Any, Any]:  # noqa: A002
     """All rows of a file as the model reads them, and their targets: None where the file does not have them."""
     import numpy as np
     import pyarrow as pa
+
+    from cofrnet.cli.columns import with_target
 
     others = () if target is None else (target,)
     with counted(f"reading {data}") as count:
@@ -77,20 +91,39 @@ def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[A
     X = np.concatenate(features) if isinstance(features[0], np.ndarray) else pa.concat_tables(features)
     if target is None:
         return X, None
-    column = pa.concat_tables([part.select([target]) for part in rest], promote_options="permissive")[target]
-    y = column.combine_chunks()
-    y = np.asarray(y.cast("string") if pa.types.is_dictionary(y.type) else y)
-    known = ~np.asarray(column.is_null())
-    if not known.all():
-        say(f"{(~known).sum()} rows have no target and are left out.")
-        X = X[known] if isinstance(X, np.ndarray) else X.filter(pa.array(known))
-        y = y[known]
+    table = pa.concat_tables([part.select([target]) for part in rest], promote_options="permissive")
+    places = pa.array(np.arange(len(table)))
+    left, _, y, without = with_target(table.append_column("place", places), target, data)
+    if without:
+        say(f"{without} rows have no target and are left out.")
+        kept = np.asarray(left["place"])
+        X = X[kept] if isinstance(X, np.ndarray) else X.take(kept)
+    return X, _as_trained(model, y, target)
+
+
+def _as_trained(model: Any, y: Any, target: str) -> Any:
+    """Targets, which CSV gives as text, in the type that the model was fitted to."""
+    import numpy as np
+
     classes = getattr(model, "classes_", None)
-    if classes is not None and classes.dtype.kind in "OUT":
-        y = y.astype(str)
-    if len(y) == 0:
-        raise ValueError(f"{data} must have rows with a target in column {target!r}; it has none.")
-    return X, y
+    if classes is None or classes.dtype.kind in "iuf":
+        try:
+            return y.astype(np.float64 if classes is None else classes.dtype)
+        except ValueError:
+            strange = next(value for value in y if not _is_number(value))
+            raise ValueError(f"column {target!r} must hold numbers, as it did in training; got {strange!r}.") from None
+    if classes.dtype.kind == "b" and y.dtype.kind in "OUST":
+        words = {"true": True, "false": False, "1": True, "0": False}
+        return np.array([words.get(str(value).lower(), value) for value in y])
+    return y if classes.dtype.kind == "b" else y.astype(str)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def target_of(model: Any, target: str | None) -> str:
@@ -145,7 +178,7 @@ def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
     classes = getattr(estimator, "classes_", None)
     if classes is None:
         y = estimator.predict(features)
-        names = ["prediction"] if y.ndim == 1 else [f"prediction_{name}" for name in estimator._score_scale()[2]]
+        names = ["prediction"] if y.ndim == 1 else [f"prediction_{c}" for c in range(y.shape[1])]
         for name, own in zip(names, y.reshape(len(y), -1).T, strict=True):
             add(name, pa.array(own))
         return pa.table(columns)

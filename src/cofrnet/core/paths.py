@@ -20,6 +20,8 @@ from cofrnet.core.poles import reciprocal, resolve_pole, slope
 
 __all__ = ["mean_sensitivities", "secant_sensitivities"]
 
+AT_ONCE = 16  # nodes, where there is no fused kernel: so many times the memory of the partial denominators
+
 
 def mean_sensitivities(
     a: Tensor, b: Tensor, nodes: int = 16, pole: str = "smooth", epsilon: float | Tensor | None = None
@@ -36,9 +38,13 @@ def mean_sensitivities(
     step = _difference(b, a)
     kernels = None if isinstance(epsilon, Tensor) else fused_kernels(a, b)
     if kernels is None:
-        u, share = (a.new_tensor(v).view(-1, *[1] * (a.ndim - 1)) for v in (points, shares))
-        on_the_way = a.unsqueeze(1) + u * step.unsqueeze(1)  # (d+1, nodes, ...)
-        return (share * sensitivities(on_the_way, kind, epsilon)).sum(1)
+        total = torch.zeros_like(a)
+        for first in range(0, nodes, AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            u, share = (a.new_tensor(v[some]).view(-1, *[1] * (a.ndim - 1)) for v in (points, shares))
+            on_the_way = a.unsqueeze(1) + u * step.unsqueeze(1)  # (d+1, nodes, ...)
+            total = total + (share * sensitivities(on_the_way, kind, epsilon)).sum(1)
+        return total
     shape = (1, len(a), -1)
     numbers = (torch.tensor(values, dtype=a.dtype) for values in (points, shares))
     start, step = a.contiguous().view(shape), step.contiguous().view(shape)

@@ -421,10 +421,15 @@ def _dictionary(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
     """Codes (n,) and levels of an Arrow column, -1 for missing; None for columns of other kinds."""
     if not isinstance(values, nw.Series) or not values.implementation.is_pyarrow():
         return None
+    import pyarrow as pa
+
     column = values.to_arrow()
-    if not hasattr(column.type, "value_type"):
+    if pa.types.is_nested(column.type):
+        return None
+    if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    return column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), column.dictionary.to_pylist()
+    codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes, column.dictionary.to_pylist()
 
 
 def labels(values: Any, name: str) -> list[str | None]:

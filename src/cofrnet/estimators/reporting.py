@@ -47,7 +47,7 @@ class Reporting:
         overall = me.explain_global(X)
         classes = [str(name) for name in getattr(self, "classes_", [])]
         quality = None if y is None else me.quality(X, y)
-        series, series_error = self._readable_series(overall.order, X)
+        series, columns, series_error = self._readable_series(overall.order, X)
         named = f" of {me.target_name_}" if me.target_name_ else ""
         baseline = me._subject().baseline("mean")
         return Page(
@@ -63,6 +63,7 @@ class Reporting:
             history=getattr(self, "history_", None),
             rows=None if X is None else self._rows(X, y, overall.order),
             series=series,
+            series_columns=columns,
             series_error=series_error,
             members=me.model_.spec.n_members,
         )
@@ -112,7 +113,7 @@ class Reporting:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         total = len(X)
         wrong = None if y is None else self._wrongness(X, y)
-        worst = [] if wrong is None else np.argsort(-wrong, kind="stable")[:WRONG].tolist()
+        worst = [] if wrong is None else np.argsort(-wrong.max(1), kind="stable")[:WRONG].tolist()
         others = np.setdiff1d(np.arange(total), worst)
         some = np.sort([*worst, *others[evenly(len(others), ROWS - len(worst))].tolist()]).astype(np.int64)
         part = nw.to_native(frame[some.tolist()]) if isinstance(frame, nw.DataFrame) else np.asarray(X)[some]
@@ -123,30 +124,30 @@ class Reporting:
         ]
         explanation = me.explain_local(part)
         ordered = _with_features(explanation, order)
-        predicted = np.asarray(me.predict(part)).reshape(len(some), -1)[:, 0].tolist()
-        actual = None if y is None else np.asarray(y).reshape(total, -1)[some, 0].tolist()
+        predicted = np.asarray(me.predict(part)).reshape(len(some), -1)
+        actual = None if y is None else np.asarray(y).reshape(total, -1)[some]
         if hasattr(self, "classes_"):
-            predicted, actual = map(str, predicted), None if actual is None else list(map(str, actual))
+            predicted, actual = predicted.astype(str), None if actual is None else actual.astype(str)
         return Rows(
             ordered,
             some.tolist(),
             [[values[j][i] for j in order] for i in range(len(some))],
-            list(predicted),
-            actual,
+            predicted.tolist(),
+            None if actual is None else actual.tolist(),
             None if wrong is None else wrong[some].tolist(),
             total,
         )
 
     def _wrongness(self, X: Any, y: Any) -> NDArray[np.float64]:
-        """How wrong the model is about each row: the log-loss, or the absolute error of the first target."""
+        """How wrong the model is about each row: the log-loss, or the absolute error of each target, (n, targets)."""
         me: Any = self
         if not hasattr(self, "classes_"):
-            return np.abs(np.asarray(me.predict(X)).reshape(len(X), -1) - np.asarray(y).reshape(len(X), -1))[:, 0]
+            return np.abs(np.asarray(me.predict(X)).reshape(len(X), -1) - np.asarray(y).reshape(len(X), -1))
         codes = me._checked_targets(y, reset=False).astype(np.int64)
-        return -np.log(np.maximum(me.predict_proba(X)[np.arange(len(codes)), codes], 1e-15))
+        return -np.log(np.maximum(me.predict_proba(X)[np.arange(len(codes)), codes], 1e-15))[:, None]
 
-    def _readable_series(self, order: Sequence[int], X: Any) -> tuple[Any, dict[str, float] | None]:
-        """The power series in the most important features, with its error on the rows; None where there is none.
+    def _readable_series(self, order: Sequence[int], X: Any) -> tuple[Any, int, dict[str, float] | None]:
+        """The power series in the most important features, of how many, and its error on the rows; None for none.
 
         Its order is 2, or 1 where that is closer to the model on the rows.
         """
@@ -163,10 +164,10 @@ class Reporting:
         except PoleError:
             found = []
         if X is None or not found:
-            return (found[0] if found else None), None
+            return (found[0] if found else None), len(chosen), None
         errors = [_error(series, X) for series in found]
         best = min(range(len(found)), key=lambda i: np.inf if (own := errors[i]) is None else own["mean"])
-        return found[best], errors[best]
+        return found[best], len(chosen), errors[best]
 
 
 def _error(series: Any, X: Any) -> dict[str, float] | None:

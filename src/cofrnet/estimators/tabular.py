@@ -248,7 +248,7 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
 
     def _restore_target(self, fields: Fields) -> int:
         kind = fields.text("kind")
-        read = {"text": fields.texts, "int": fields.numbers, "float": fields.numbers, "bool": fields.any}.get(kind)
+        read = {"text": fields.texts, "int": fields.any, "float": fields.numbers, "bool": fields.any}.get(kind)
         if read is None:
             raise ModelFileError(f"classes of the file must be text, int, float or bool; got {kind!r:.60}.")
         values = (

@@ -204,7 +204,9 @@ def to_torch(program: Program, columns: Sequence[Any], about: dict[str, Any], pa
 
 def _described(column: Any) -> dict[str, Any]:
     levels = getattr(column, "levels", None)
-    return {"name": column.name} | ({"kind": "number"} if levels is None else {"kind": "level", "levels": list(levels)})
+    if levels is not None:
+        return {"name": column.name, "kind": "level", "levels": list(levels)}
+    return {"name": column.name, "kind": "days since 1970-01-01" if column.is_date else "number"}
 
 
 def to_onnx(
@@ -238,6 +240,15 @@ def to_onnx(
     if one_input:
         _rename_input(graph, "table", "X")
     else:
+        taken = next(
+            (column.name for column in columns if column.name in (*CLASSES, *NUMBERS, "contributions", "")), None
+        )
+        if taken is not None:
+            raise ValueError(
+                f"a column must not have the name of an output of the ONNX graph; got {taken!r}. Rename the "
+                "column and fit again."
+            )
+        _rename_input(graph, "table", "cofrnet/table")
         _read_columns(graph, columns)
     if classes is not None:
         _add_label(graph, classes)
@@ -283,7 +294,7 @@ def _read_columns(graph: Any, columns: Sequence[Any]) -> None:
         )  # fmt: skip
         nodes.append(helper.make_node("Cast", [f"cofrnet/place/{j}"], [f"cofrnet/code/{j}"], to=TensorProto.DOUBLE))
         parts.append(f"cofrnet/code/{j}")
-    nodes.append(helper.make_node("Concat", parts, ["table"], axis=1))
+    nodes.append(helper.make_node("Concat", parts, ["cofrnet/table"], axis=1))
     _put_first(graph, nodes)
 
 

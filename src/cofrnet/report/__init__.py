@@ -49,25 +49,26 @@ class Feature:
         """Plain values for the script."""
         span = self.high - self.low
         step = 1 if self.whole and span >= 1 else span / 200 if math.isfinite(span) and span > 0 else "any"
-        whole = {"name": self.name, "kind": self.kind, "start": self.start, "missing": self.missing}
+        described = {"name": self.name, "kind": self.kind, "start": self.start, "missing": self.missing}
         if self.kind == "category":
-            return whole | {"levels": list(self.levels)}
-        return whole | {"low": self.low, "high": self.high, "step": step}
+            return described | {"levels": list(self.levels)}
+        return described | {"low": self.low, "high": self.high, "step": step}
 
 
 @dataclass(frozen=True)
 class Rows:
     """Rows to browse: their places in the table, values by feature, what was predicted and what is true.
 
-    `loss` is how wrong each is, `actual` and `loss` None where y is not known; `total` counts the rows of the table.
+    `predicted`, `actual` and `loss`, how wrong it is, are of every target, (n, targets); the last two are None where y
+    is not known. `total` counts the rows of the table.
     """
 
     explanation: LocalExplanation
     index: Sequence[int]
     data: Sequence[Sequence[Any]]
-    predicted: Sequence[Any]
-    actual: Sequence[Any] | None
-    loss: Sequence[float] | None
+    predicted: Sequence[Sequence[Any]]
+    actual: Sequence[Sequence[Any]] | None
+    loss: Sequence[Sequence[float]] | None
     total: int
 
 
@@ -87,14 +88,18 @@ class Page:
     history: Mapping[str, Sequence[float]] | None = None
     rows: Rows | None = None
     series: SeriesExplanation | None = None
+    series_columns: int = 0
     series_error: Mapping[str, float] | None = None
     members: int = 1
 
 
 def html(page: Page) -> str:
     """The text of the page."""
-    from jinja2 import Environment, FileSystemLoader
-    from markupsafe import Markup
+    try:
+        from jinja2 import Environment, FileSystemLoader
+        from markupsafe import Markup
+    except ImportError:
+        raise ImportError("a report needs jinja2. Install it with: pip install 'cofrnet[report]'") from None
 
     program = to_code(page.plan, "javascript", "score")
     live = len(program) <= MOST_PROGRAM
@@ -196,7 +201,7 @@ def _rows_note(rows: Rows) -> str:
 def _series_note(page: Page) -> str:
     assert page.series is not None
     text = f"The power series of the score ({page.series.unit}) to order {page.series.order}; the largest terms first."
-    if len(page.overall.feature_names) > len(_series_features(page)):
+    if len(page.overall.feature_names) > page.series_columns:
         text += " It has the most important features; the others stay where the mean row has them."
     if page.series_error is not None:
         error = page.series_error
@@ -204,16 +209,11 @@ def _series_note(page: Page) -> str:
     return text
 
 
-def _series_features(page: Page) -> set[str]:
-    assert page.series is not None
-    return {name.partition("=")[0] for name in page.series.variables}
-
-
 # ---------------------------------------------------------------------------------------------- data
 
 
 def _data(page: Page) -> dict[str, Any]:
-    """What the script draws, in five digits."""
+    """What the script draws: values of the table in nine digits, as a float32 has, what the model adds in six."""
     overall = page.overall
     points, shares = np.polynomial.legendre.leggauss(NODES)
     dates = {feature.name for feature in page.features if feature.kind == "date"}
@@ -248,16 +248,19 @@ def _data(page: Page) -> dict[str, Any]:
     return _short(found) | exact
 
 
-def _short(value: Any) -> Any:
-    """Plain values in five digits; what is no number is None."""
+DIFFERENCES = {"importances", "low", "high", "contributions", "calibration", "counts"}
+
+
+def _short(value: Any, digits: int = 9) -> Any:
+    """Plain values in so many digits; what is no number is None."""
     if isinstance(value, np.ndarray):
-        return _short(value.tolist())
+        return _short(value.tolist(), digits)
     if isinstance(value, dict):
-        return {k: _short(v) for k, v in value.items()}
+        return {k: _short(v, 6 if k in DIFFERENCES else digits) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(v) for v in value]
+        return [_short(v, digits) for v in value]
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 

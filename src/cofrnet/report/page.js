@@ -292,11 +292,12 @@ function drawRows() {
   if (!table) return;
   const { rows, features } = data;
   const known = rows.actual !== null;
+  const target = (part, i) => part[i][Math.min(output, part[i].length - 1)];
   const columns = [
     { title: "row", value: (i) => rows.index[i] },
-    ...(known ? [{ title: "actual", value: (i) => rows.actual[i] }] : []),
-    { title: "predicted", value: (i) => rows.predicted[i] },
-    ...(known ? [{ title: data.task === "regression" ? "error" : "loss", value: (i) => rows.loss[i] }] : []),
+    ...(known ? [{ title: "actual", value: (i) => target(rows.actual, i) }] : []),
+    { title: "predicted", value: (i) => target(rows.predicted, i) },
+    ...(known ? [{ title: data.task === "regression" ? "error" : "loss", value: (i) => target(rows.loss, i) }] : []),
     ...features.map((feature, j) => ({ title: feature.name, value: (i) => rows.data[i][j], feature })),
   ];
   let sorted = { column: known ? 3 : 2, down: true };
@@ -310,16 +311,21 @@ function drawRows() {
   const body = element("tbody");
   table.replaceChildren(element("thead", {}, element("tr", {}, ...titles)), body);
 
+  const shown = (column, i) => (column.feature ? show(column.value(i), column.feature) : short(column.value(i)));
+
   function matches(i, wanted) {
     const found = wanted.match(/^(.*?)\s*(<=|>=|=|<|>)\s*(.*)$/);
     const column = found && columns.find((own) => own.title.toLowerCase() === found[1].toLowerCase());
     if (column) {
       const value = column.value(i);
       const to = found[3];
-      const both = typeof value === "number" ? [value, Number(to)] : [String(value).toLowerCase(), to.toLowerCase()];
+      if (value === null) return found[2] === "=" && to.toLowerCase() === "missing";
+      const date = column.feature && column.feature.kind === "date";
+      const wantedNumber = date ? Date.parse(to) / 86400e3 : Number(to);
+      const both = typeof value === "number" ? [date ? Math.floor(value) : value, wantedNumber] : [String(value).toLowerCase(), to.toLowerCase()];
       return { "=": both[0] === both[1], "<": both[0] < both[1], ">": both[0] > both[1], "<=": both[0] <= both[1], ">=": both[0] >= both[1] }[found[2]];
     }
-    return columns.some((own) => String(own.value(i)).toLowerCase().includes(wanted.toLowerCase()));
+    return columns.some((own) => shown(own, i).toLowerCase().includes(wanted.toLowerCase()));
   }
 
   function list() {
@@ -334,7 +340,7 @@ function drawRows() {
     });
     body.replaceChildren(...visible.map((i) => {
       const cells = columns.map((column, c) => {
-        const text = column.feature ? show(column.value(i), column.feature) : short(column.value(i));
+        const text = shown(column, i);
         if (c > 0) return element("td", { title: text }, text);
         const button = element("button", { type: "button", "aria-label": `Why, row ${text}` }, text);
         button.addEventListener("click", () => choose(i));
@@ -354,7 +360,7 @@ function drawRows() {
     const named = features.map((feature, j) => `${clipped(feature.name, 20)} = ${clipped(show(rows.data[i][j], feature), 12)}`);
     byId("row-title").textContent = `Why, row ${rows.index[i]}?`;
     const answer = answerOf(rows.scores[i]);
-    byId("row-text").textContent = `${answer.text}: ${answer.detail}${known ? `; actual: ${short(rows.actual[i])}` : ""}. From the mean row (dotted) to this one (solid):`;
+    byId("row-text").textContent = `${answer.text}: ${answer.detail}${known ? `; actual: ${short(target(rows.actual, i))}` : ""}. From the mean row (dotted) to this one (solid):`;
     plot.setAttribute("aria-label", `Contributions of the features to the score of row ${rows.index[i]}`);
     waterfall(plot, named, rows.contributions[i][output], rows.base[output], rows.scores[i][output]);
   }
@@ -363,7 +369,7 @@ function drawRows() {
     [...body.children].forEach((row, at) => row.classList.toggle("chosen", visible[at] === i));
     explain();
   }
-  drawn.set(plot, { ready: true, draw: () => chosen !== null && explain() });
+  drawn.set(plot, { ready: true, draw: () => { list(); if (chosen !== null) explain(); } });
   byId("find-row").addEventListener("input", list);
   if (byId("row-try")) {
     byId("row-try").addEventListener("click", () => {
@@ -488,12 +494,23 @@ function drawWhatIf() {
     let set;
     if (feature.kind === "category") {
       const choice = element("select", { id: `feature-${j}` }, ...feature.levels.map((level, i) => element("option", { value: i }, level === null ? "missing" : level)));
-      choice.addEventListener("input", () => { row[feature.name] = feature.levels[choice.selectedIndex]; soon(); });
+      const strange = element("option", { value: -1, hidden: true });
+      choice.append(strange);
+      let given = null; // a value that training did not see
+      choice.addEventListener("input", () => {
+        row[feature.name] = choice.selectedIndex < feature.levels.length ? feature.levels[choice.selectedIndex] : given;
+        soon();
+      });
       set = (value) => {
-        let place = feature.levels.indexOf(value);
-        if (place < 0) place = Math.max(feature.levels.indexOf("other"), 0);
-        choice.selectedIndex = place;
-        row[feature.name] = feature.levels[place];
+        const asked = value === undefined || (value === "missing" && feature.levels.includes(null)) ? null : value;
+        const place = feature.levels.indexOf(asked);
+        strange.hidden = place >= 0;
+        if (place < 0) {
+          given = asked;
+          strange.textContent = `${asked === null ? "missing" : asked} (not seen in training)`;
+        }
+        choice.selectedIndex = place < 0 ? feature.levels.length : place;
+        row[feature.name] = asked;
       };
       box.append(choice);
     } else {
@@ -520,7 +537,8 @@ function drawWhatIf() {
         const shown = absent ? feature.start : value;
         slider.value = shown;
         write(shown);
-        row[feature.name] = absent && gap ? null : shown;
+        row[feature.name] = absent ? null : shown;
+        if (absent) number.value = "";
       };
     }
     parent.append(box);
