@@ -300,6 +300,98 @@ def test_models_of_arrays_read_columns_by_position(run, tmp_path):
     np.testing.assert_allclose(read_table(tmp_path / "p.csv")["prediction"], model.predict(X), atol=1e-6)
 
 
+def test_what_is_kept_stays_as_it_is(run, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=60), "y": rng.normal(size=60)})
+    frame["zip"] = ["00001", "12345678901234567891", "NA", "2024-03-10T12:00:00+02:00"] * 15
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert (
+        run(
+            "fit", tmp_path / "a.csv", "-t", "y", "--drop", "zip", "--drop", "zip", "-o", tmp_path / "m", *FAST
+        ).exit_code
+        == 0
+    )
+    assert (
+        run(
+            "predict", tmp_path / "m", tmp_path / "a.csv", "--keep", "zip", "--keep", "zip", "-o", tmp_path / "p.csv"
+        ).exit_code
+        == 0
+    )
+    found = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert found["zip"].tolist() == frame["zip"].tolist()
+    assert list(found.columns) == ["zip", "prediction"]
+
+
+def test_levels_that_are_numbers_may_have_a_point(run, tmp_path):
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 5, 300)
+    frame = pd.DataFrame({"z": z, "t": pd.Timestamp("2024-01-01 07:30:00").strftime("%H:%M:%S"), "y": (z - 2) ** 2})
+    frame["x"] = rng.normal(size=300)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    fit = run(
+        "fit", tmp_path / "a.csv", "-t", "y", "--task", "regression", "--categorical", "z", "-o", tmp_path / "m", *FAST
+    )
+    assert fit.exit_code == 0, fit.output
+    frame.assign(z=frame["z"].astype(float)).to_csv(tmp_path / "b.csv", index=False)
+    frame.assign(z="strange").to_csv(tmp_path / "c.csv", index=False)
+    found = [run("predict", tmp_path / "m", tmp_path / f"{name}.csv") for name in "abc"]
+    assert found[0].exit_code == 0, found[0].output
+    assert found[0].stdout == found[1].stdout
+    assert "300 of 300 values of column 'z'" in found[2].stderr
+
+
+def test_rows_held_out_can_be_kept(run, data, tmp_path):
+    held = tmp_path / "held.csv"
+    result = run(
+        "fit", data, "-t", "bought", "-o", tmp_path / "m", "--test", "0.25", "--test-out", held, "--json", *FAST
+    )
+    assert result.exit_code == 0, result.output
+    evaluated = json.loads(run("evaluate", tmp_path / "m", held, "--json").stdout)
+    test = json.loads(result.stdout)["test"]
+    assert evaluated["n_rows"] == 100
+    assert {m["name"]: m["value"] for m in evaluated["metrics"]} == pytest.approx(
+        {k: m["value"] for k, m in test.items()}
+    )
+
+
+def test_a_class_of_one_row_is_kept_for_training(run, data, tmp_path):
+    frame = pd.read_csv(data)
+    frame.loc[7, "bought"] = "rare"
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for seed in range(3):
+        result = run(
+            "fit", tmp_path / "a.csv", "-t", "bought", "-o", tmp_path / "m", "--test", "0.5", "--seed", seed, *FAST
+        )
+        assert result.exit_code == 0, result.output
+    result = run("tune", tmp_path / "a.csv", "-t", "bought", "--storage", tmp_path / "t", *FAST)
+    assert "'rare' has 1" in result.stderr
+
+
+def test_places_of_rows_are_those_of_the_file(run, data, model, tmp_path):
+    assert "row 7, yes" in run("explain", "local", model, data, "--rows", "7").stdout
+    assert run("explain", "local", model, data, "--rows", "7,9", "-o", tmp_path / "a.csv").exit_code == 0
+    assert read_table(tmp_path / "a.csv")["row"].to_pylist() == [7, 9]
+
+
+def test_columns_that_were_meant_otherwise(tmp_path):
+    n = 100
+    frame = pd.DataFrame(
+        {
+            "comma": [f"{i},5" for i in range(n)],
+            "day": [f"{1 + i % 12:02d}/{1 + i % 28:02d}/2020" for i in range(n)],
+            "mixed": [*map(str, range(n - 1)), "foo"],
+            "none": None,
+        }
+    )
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    y = np.random.default_rng(0).integers(0, 2, n)
+    reports = {report.name: report.warning for report in describe(read_table(tmp_path / "a.csv"), y, True)}
+    assert "decimal comma" in reports["comma"]
+    assert "look like dates" in reports["day"]
+    assert "'foo' is not" in reports["mixed"]
+    assert reports["none"] == "has no values"
+
+
 def test_info(run, model):
     text = run("info", model)
     assert text.exit_code == 0
@@ -356,9 +448,9 @@ def test_an_interrupted_search_tries_the_defaults_again(run, data, tmp_path, mon
     [
         (["fit", "{data}", "-t", "nothing"], 1, "must have a column 'nothing'; its columns are 'id'"),
         (["fit", "absent.csv", "-t", "y"], 1, "absent.csv: No such file or directory"),
-        (["fit", "{data}", "-t", "bought", "--set", "dpth=3"], 2, "got 'dpth=3'"),
+        (["fit", "{data}", "-t", "bought", "--set", "dpth=3"], 2, "there is no parameter 'dpth'. Did you mean depth?"),
         (["fit", "{data}", "-t", "bought", "--set", "depth=-1"], 1, "depth must be an integer, 0 or more"),
-        (["fit", "{data}", "-t", "bought", "--variant", "Q"], 1, "variant"),
+        (["fit", "{data}", "-t", "bought", "--variant", "Q"], 2, "variant"),
         (["fit", "{data}", "-t", "bought", "--task", "regression"], 1, "must hold numbers for a regression"),
         (["fit", "{data}", "-t", "bought", "--weight", "city"], 1, "weights must be numbers"),
         (["fit", "{data}"], 2, "--target"),
@@ -372,10 +464,16 @@ def test_an_interrupted_search_tries_the_defaults_again(run, data, tmp_path, mon
         (["plot", "{model}", "--row", "1"], 2, "--row needs the rows"),
         (
             ["explain", "local", "{model}", "{data}", "--method", "magic"],
-            1,
-            "method must be 'integrated' or 'gradient'",
+            2,
+            "'integrated', 'gradient'",
         ),
         (["formula", "{model}", "--name", "1x", "-f", "c"], 1, "name must be an identifier"),
+        (["fit", "{data}", "-t", "bought", "-o", "{data}/m.cofrnet"], 1, "is a file; a folder is needed"),
+        (["fit", "{data}", "-t", "bought", "-o", "."], 1, "is a folder; name a file in it"),
+        (["fit", "{data}", "-t", "bought", "--device", "cuda:7"], 1, "device must be one of auto, cpu"),
+        (["fit", "{data}", "-t", "bought", "--test-out", "x.csv"], 2, "--test 0.2"),
+        (["formula", "{model}", "--name", "int", "-f", "c"], 1, "must not mean something else"),
+        (["tune", "{data}", "-t", "city", "--storage", "{data}"], 1, "must be a journal of a search"),
         (["fit", "{data}", "-t", "bought", "--drop", "bought"], 1, "--drop must not name the target"),
         (["explain", "local", "{model}", "{data}", "--rows", "10-"], 2, "--rows must be like"),
         (["explain", "local", "{model}", "{data}", "--rows", "5-3"], 2, "--rows must be like"),

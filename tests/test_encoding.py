@@ -14,6 +14,7 @@ from cofrnet.estimators.encoding import (
     as_columns,
     is_categorical,
     labels,
+    numbers,
 )
 
 
@@ -200,3 +201,11 @@ def test_labels_of_mixed_objects_keep_their_kind():
     assert labels([1, True, 1.0, "1", None, math.nan], "a") == ["1", "True", "1", "1", None, None]
     assert labels([True, False, None], "a") == ["True", "False", None]
     assert labels([2.0, 2.5, math.nan], "a") == ["2", "2.5", None]
+
+
+def test_integers_beyond_the_exact_ones_are_numbers():
+    import pyarrow as pa
+
+    table = pa.table({"n": [2**62 + 7, 5, None], "x": [1.0, 2.0, 3.0]})
+    (column, _) = as_columns(table)
+    np.testing.assert_array_equal(numbers(column, "n"), [float(2**62), 5.0, np.nan])

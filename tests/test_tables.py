@@ -105,6 +105,9 @@ def test_standard_input_is_known_by_its_first_bytes(tmp_path, monkeypatch, name)
         ("a.parquet", b"PAR1nonsense", "must be"),
         ("a.arrow", b"ARROW1nonsense", "must be"),
         ("a.jsonl", b'{"a": 1}\n{"a": ', "must be"),
+        ("a.csv", b"\xff\xfea\x00,\x00", "UTF-16"),
+        ("a.csv", b"PK\x03\x04rest", "zip archive or a spreadsheet"),
+        ("a.json", b'[{"a": 1}]', "one JSON object on each line"),
         ("a.jsonl", b'{"a": [1, 2]}\n', "column 'a' must hold numbers, text, bools or dates"),
     ],
 )
@@ -250,6 +253,13 @@ def test_files_of_other_libraries(tmp_path):
         found = read_table(tmp_path / name)
         assert [kind_of(found[c]) for c in found.column_names] == ["category", "category", "number"]
         assert found["c"].to_pylist() == ["u", None, "v"]
+
+
+def test_what_is_left_out_may_be_anything(tmp_path):
+    with writer(tmp_path / "a.parquet") as write:
+        write(pa.table({"l": [[1], [2]], "n": [1, 2**62 + 7]}))
+    assert read_table(tmp_path / "a.parquet", without=["l", "l"]).column_names == ["n"]
+    assert next(batches(tmp_path / "a.parquet", {"n": "number"})).column_names == ["n"]
 
 
 def test_duplicate_names_are_refused_in_parts_too(tmp_path):

@@ -22,10 +22,30 @@ from cofrnet.errors import ModelFileError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FORMAT", "Fields", "read_tensors", "tensors_to_bytes", "write_atomically", "written_whole"]
+__all__ = [
+    "FORMAT",
+    "Fields",
+    "read_tensors",
+    "require_writable",
+    "tensors_to_bytes",
+    "write_atomically",
+    "written_whole",
+]
 
 FORMAT = 1
 MOST_HEADER = 64 * 2**20  # bytes
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Raise unless a file can be written there; before long work, so that nothing is lost."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
+    there = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "is a file; a folder is needed", str(there))
+    if not os.access(there, os.W_OK):
+        raise PermissionError(errno.EACCES, "must be a folder that can be written to", str(there))
 
 
 @contextmanager
@@ -35,9 +55,8 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     Whoever reads the path sees the old file or the new one, never a part; missing parent folders are made. Links are
     followed, and what is no ordinary file, such as a pipe, is written to as it is.
     """
+    require_writable(path)
     path = Path(path).resolve()
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
     if path.exists() and not path.is_file():
         yield path
         return

@@ -131,7 +131,8 @@ DataFormat = Annotated[TableFormat | None, typer.Option("--format", help="Format
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="The same seed gives the same model.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda (or cuda:1), mps, or auto.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, callback=_set_threads, help="Threads to use; all by default.")
+    int | None,
+    typer.Option("--threads", min=1, max=1024, callback=_set_threads, help="Threads to use; all by default."),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +18,12 @@ __all__ = ["ColumnReport", "describe", "target_task", "with_target"]
 ROWS = 20_000  # that are looked at for leaks
 FEWEST = 50  # rows below which nothing is suspected
 MOST_CLASSES = 10  # integers that are taken for classes
+PATTERNS = {
+    "numbers": r"^\s*[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\s*$",
+    "numbers with a decimal comma": r"^\s*[-+]?\d*,\d+\s*$",
+    "dates": r"^\s*\d{1,4}[/.]\d{1,2}[/.]\d{1,4}\s*$",
+}
+REMEDIES = {"numbers with a decimal comma": "1.5", "dates": "2026-01-31"}
 
 
 @dataclass(frozen=True)
@@ -97,10 +104,15 @@ def _warning(
     classify: bool,
 ) -> str:
     present = len(column) - column.null_count
+    drop = f"--drop {shlex.quote(name)}"
+    if present == 0:
+        return "has no values"
     if distinct <= 1:
         return "has one value only, so it says nothing"
+    if kind == "category" and (strange := _meant_otherwise(column)):
+        return strange
     if distinct == present and _is_identifier(column, kind, present):
-        return "looks like an identifier: all its values are different"
+        return f"looks like an identifier: all its values are different. If it is one, leave it out: {drop}"
     if kind == "category" and distinct > max(100, present // 2):
         return f"has {distinct} levels for {present} rows: the rare ones count as one"
     values = _values(column).take(pa.array(some))
@@ -109,8 +121,24 @@ def _warning(
         values = values.cast(pa.timestamp("us")).cast(pa.int64())
     numbers = np.asarray(values.cast(pa.float64()).fill_null(0))
     if _tells(numbers[~gaps], target[~gaps], kind in ("category", "bool"), classify):
-        return "tells the target almost perfectly alone: is it known when a prediction is made?"
+        return f"tells the target almost perfectly alone. If it is not known when you predict, leave it out: {drop}"
     return ""
+
+
+def _meant_otherwise(column: pa.ChunkedArray) -> str:
+    """Whether a column of text was meant as numbers or dates."""
+    levels = pc.drop_null(column.cast(pa.string()).unique())
+    shares = {
+        what: float(np.mean(np.asarray(pc.match_substring_regex(levels, pattern))))
+        for what, pattern in PATTERNS.items()
+    }
+    what, share = max(shares.items(), key=lambda pair: pair[1])
+    if len(levels) < 10 or share < 0.5:
+        return ""
+    strange = levels.filter(pc.invert(pc.match_substring_regex(levels, PATTERNS[what])))
+    if what == "numbers" and len(strange):
+        return f"is read as text: most of its values are numbers, but {strange[0].as_py()!r} is not. Mend it, if so"
+    return "" if what == "numbers" else f"is read as text: its values look like {what}. Write them as {REMEDIES[what]}"
 
 
 def _is_identifier(column: pa.ChunkedArray, kind: Kind, present: int) -> bool:
@@ -125,7 +153,7 @@ def _is_identifier(column: pa.ChunkedArray, kind: Kind, present: int) -> bool:
 
 def _tells(x: NDArray[np.float64], y: NDArray[Any], levels: bool, classify: bool) -> bool:
     """Whether rows next to each other in the order of this column, or of one level, have the same target."""
-    if len(x) < FEWEST:
+    if len(x) < FEWEST or (classify and len(np.unique(y)) > len(y) / 10):
         return False
     shuffled = np.random.default_rng(0).permutation(len(x))  # so that rows of one value are in no order of their own
     order = shuffled[np.argsort(x[shuffled], kind="stable")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, Threads, app
 from cofrnet.cli.output import busy, say, tell
 from cofrnet.cli.using import load_model, read_rows
+from cofrnet.files import require_writable, write_atomically
 
 __all__: list[str] = []
 
@@ -23,6 +25,22 @@ OptionalData = Annotated[
 Where = Annotated[
     Path | None, typer.Option("--out", "-o", help="A file: .json, .csv, .parquet, .arrow or .jsonl; else printed.")
 ]
+
+
+class Method(StrEnum):
+    """How rows are explained."""
+
+    integrated = "integrated"
+    gradient = "gradient"
+
+
+class Form(StrEnum):
+    """Forms of a formula."""
+
+    nested = "nested"
+    rational = "rational"
+    expanded = "expanded"
+    factored = "factored"
 
 
 @explain.command("global")
@@ -46,19 +64,22 @@ def explain_local(
     data: Data,
     rows: Annotated[str | None, typer.Option(help="Which rows, from 0: 3, or 0,5,9, or 10-20; else all.")] = None,
     method: Annotated[
-        str, typer.Option(help="integrated: what each feature adds; gradient: slopes in the feature's unit.")
-    ] = "integrated",
+        Method, typer.Option(help="integrated: what each feature adds; gradient: slopes in the feature's unit.")
+    ] = Method.integrated,
     out: Where = None,
     format: DataFormat = None,  # noqa: A002
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """What every feature adds to the score of each row."""
+    import numpy as np
+
     estimator = load_model(model)
     X = read_rows(estimator, data, None, format)[0]
     chosen = _rows(rows, len(X))
     X = X[chosen] if not hasattr(X, "take") or hasattr(X, "dtype") else X.take(chosen)
-    _give(estimator.explain_local(X, method=method), out, as_json)
+    explanation = estimator.explain_local(X, method=method.value)
+    _give(replace(explanation, rows=np.array(chosen)), out, as_json)
 
 
 def _rows(text: str | None, count: int) -> list[int]:
@@ -78,8 +99,6 @@ def _rows(text: str | None, count: int) -> list[int]:
 
 
 def _give(explanation: Any, out: Path | None, as_json: bool) -> None:
-    from cofrnet.files import write_atomically
-
     if out is not None and out.suffix != ".json":
         import pyarrow as pa
 
@@ -122,6 +141,8 @@ def plot(
     mpl.use("agg")
     from cofrnet import plot as draw
 
+    require_writable(out)
+
     estimator = load_model(model)
     X = None if data is None else read_rows(estimator, data, None, format)[0]
     if row is not None:
@@ -146,8 +167,6 @@ def _write_figure(axes: Any, out: Path) -> None:
     import io
 
     import numpy as np
-
-    from cofrnet.files import write_atomically
 
     figure = np.ravel(axes)[0].figure
     known = figure.canvas.get_supported_filetypes()
@@ -174,6 +193,7 @@ def report(
     One HTML file that works offline. Open it in a browser. Where DATA has the target, rows that the model was not
     fitted to show how good it is.
     """
+    require_writable(out)
     estimator = load_model(model)
     X = y = None
     if data is not None:
@@ -210,7 +230,7 @@ class Formula(StrEnum):
 def formula(
     model: ModelPath,
     format: Annotated[Formula, typer.Option("--format", "-f", help="How to write it.")] = Formula.latex,  # noqa: A002
-    form: Annotated[str, typer.Option(help="Of latex and sympy: nested, rational, expanded or factored.")] = "nested",
+    form: Annotated[Form, typer.Option(help="Of latex and sympy: one fraction needs a small model.")] = Form.nested,
     order: Annotated[int, typer.Option(min=0, help="Of a series: the total degree to keep.")] = 2,
     name: Annotated[str, typer.Option(help="Of a program: its function, or for SQL the table to read.")] = "score",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file; else printed.")] = None,
@@ -219,13 +239,11 @@ def formula(
 
     Example: `cofrnet formula model.cofrnet --format sql --name customers > score.sql`
     """
-    from cofrnet.files import write_atomically
-
     estimator = load_model(model)
     if format is Formula.latex:
-        text = estimator.to_latex(form)
+        text = estimator.to_latex(form.value)
     elif format is Formula.sympy:
-        found = estimator.to_sympy(form)
+        found = estimator.to_sympy(form.value)
         text = "\n".join(map(str, found if isinstance(found, list) else [found]))
     elif format is Formula.series:
         text = str(estimator.power_series(order))
@@ -256,8 +274,9 @@ def export(
     ] = False,
 ) -> None:
     """Write the whole model, with its preprocessing, for ONNX runtimes or as a torch.export program."""
-    estimator = load_model(model)
     path = out or model.with_suffix(".onnx" if format is Export.onnx else ".pt2")
+    require_writable(path)
+    estimator = load_model(model)
     with busy("exporting"):
         write = estimator.to_onnx if format is Export.onnx else estimator.to_torch
         written = write(path, contributions=contributions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import sys
 import time
 import warnings
@@ -14,6 +15,7 @@ import typer
 
 from cofrnet.cli.app import AsJson, Data, DataFormat, Device, Out, Seed, Threads, app
 from cofrnet.cli.output import busy, print_json, print_table, quality_table, say, tell, warn
+from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +31,15 @@ class Task(StrEnum):
     auto = "auto"
     classification = "classification"
     regression = "regression"
+
+
+class Variant(StrEnum):
+    """Which ladders there are."""
+
+    S = "S"
+    D = "D"
+    DL = "DL"
+    F = "F"
 
 
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.")]
@@ -49,13 +60,14 @@ def fit(
     out: Out = Path("model.cofrnet"),
     task: Annotated[Task, typer.Option(help="What is predicted; auto looks at the target.")] = Task.auto,
     variant: Annotated[
-        str, typer.Option(help="S stacked (best), D one curve a feature (most readable), F or DL as in the paper.")
-    ] = "S",
+        Variant, typer.Option(help="S stacked (best), D one curve a feature (most readable), F or DL as in the paper.")
+    ] = Variant.S,
     settings: Settings = None,
     drop: Drop = None,
     categorical: Categorical = None,
     weight: Annotated[str | None, typer.Option(help="A column of row weights.")] = None,
     test: Annotated[float, typer.Option(min=0, max=0.9, help="Share of rows to hold out and measure on.")] = 0.0,
+    test_out: Annotated[Path | None, typer.Option(help="Write the rows held out to this table.")] = None,
     format: DataFormat = None,  # noqa: A002
     seed: Seed = 0,
     device: Device = "auto",
@@ -70,11 +82,16 @@ def fit(
     Examples: `cofrnet fit churn.csv -t Churn --drop customerID --test 0.2`, `cofrnet fit bikes.parquet
     -t count --set n_members=8`
     """
+    if test_out is not None and test == 0:
+        raise typer.BadParameter("--test-out needs rows to be held out: say --test 0.2.")
+    for path in (out, *([] if test_out is None else [test_out])):
+        require_writable(path)
+    make_estimator("classification" if task is Task.auto else task.value, settings)  # wrong settings, before long work
     table, y, chosen, reports = read_training_rows(data, target, task, drop, categorical, weight, format, not as_json)
     weights = None if weight is None else _weights(table, weight)
     table = table if weight is None else table.drop_columns([weight])
     shown = int(sys.stderr.isatty())
-    estimator = make_estimator(chosen, settings, variant=variant, random_state=seed, device=device, verbose=shown)
+    estimator = make_estimator(chosen, settings, variant=variant.value, random_state=seed, device=device, verbose=shown)
     rows, held = _split(y, test, chosen, seed)
     with busy("preparing (some ten seconds, once on a machine)"):
         from cofrnet.core import prepare
@@ -84,6 +101,8 @@ def fit(
     seconds, interrupted = fitted(estimator, table.take(rows), _named(y[rows], target), given)
     path = estimator.save(out)
     quality = estimator.quality(table.take(held), y[held]) if len(held) else None
+    if test_out is not None:
+        _write_rows(table.take(held).append_column(target, _named(y[held], target).to_native()), test_out)
     if as_json:
         print_json(
             {
@@ -103,10 +122,19 @@ def fit(
         _tell_fit(estimator, seconds, len(rows), path)
         if quality is not None:
             quality_table(quality, f"On {len(held)} rows that were held out")
+            if test_out is not None:
+                tell(f"these rows written to {test_out}")
         elif not interrupted:
             say(f"To measure it, hold rows out with --test 0.2, or: cofrnet evaluate {path} OTHER_ROWS")
     if interrupted:
         raise typer.Exit(130)
+
+
+def _write_rows(table: Any, path: Path) -> None:
+    from cofrnet.tables import writer
+
+    with writer(path) as write:
+        write(table)
 
 
 def fitted(estimator: Any, X: Any, y: Any, weights: Any = None) -> tuple[float, bool]:
@@ -161,15 +189,14 @@ def read_training_rows(
     from cofrnet.cli.columns import describe, target_task, with_target
     from cofrnet.tables import read_table
 
-    with busy(f"reading {data}"):
-        table = read_table(data, format, text=categorical or ())
-    for name in [target, *(drop or []), *(categorical or []), *([] if weight is None else [weight])]:
-        if name not in table.column_names:
-            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
     for option, names in (("--drop", drop or []), ("--weight", [weight]), ("--categorical", categorical or [])):
         if target in names:
             raise ValueError(f"{option} must not name the target; got {target!r}. Name another column.")
-    table = table.drop_columns(list(drop or []))
+    with busy(f"reading {data}"):
+        table = read_table(data, format, text=categorical or (), without=drop or ())
+    for name in [target, *(categorical or []), *([] if weight is None else [weight])]:
+        if name not in table.column_names:
+            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
     table, column, y, without = with_target(table, target, data)
     if without:
         say(f"{without} rows have no target and are left out.")
@@ -187,7 +214,7 @@ def read_training_rows(
         _tell_columns(reports, data, len(y), target, found, why, len(np.unique(y)))
     for report in reports:
         if report.warning:
-            warn(f"column {report.name!r} {report.warning}. Leave it out with --drop {_quoted(report.name)}, if so.")
+            warn(f"column {report.name!r} {report.warning}.")
     return table, y, found, reports
 
 
@@ -201,17 +228,12 @@ def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: s
         tell(f"{len(reports)} columns in all: {kinds}.")
     other = "regression" if task == "classification" else "classification"
     detail = f", {distinct} classes" if task == "classification" else ""
-    tell(f"target {target!r}: {task}{detail}, because {why} (else say --task {other}).")
+    hint = "" if why in ("as asked", "its values are text") else f" (else say --task {other})"
+    tell(f"target {target!r}: {task}{detail}, {why if why == 'as asked' else f'because {why}'}{hint}.")
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
-
-
-def _quoted(name: str) -> str:
-    import shlex
-
-    return shlex.quote(name)
 
 
 def _weights(table: pa.Table, name: str) -> Any:
@@ -241,6 +263,9 @@ def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
     classes = np.unique(y, return_counts=True)[1] if task == "classification" else np.array([0])
     stratify = y if task == "classification" and classes.min() >= 2 and len(y) * share >= len(classes) else None
     rows, held = train_test_split(everything, test_size=share, random_state=seed, stratify=stratify)
+    if task == "classification":  # a class must have rows to be learnt from before it is asked for
+        unseen = ~np.isin(y[held], y[rows])
+        rows, held = np.concatenate([rows, held[unseen]]), held[~unseen]
     return np.sort(rows), np.sort(held)
 
 
@@ -252,9 +277,14 @@ def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:
     known = kind().get_params(deep=False)
     for setting in settings or ():
         name, sign, text = setting.partition("=")
-        if not sign or name not in known:
-            names = ", ".join(sorted(known))
-            raise typer.BadParameter(f"--set must be PARAMETER=VALUE; got {setting!r}. The parameters are {names}.")
+        if not sign:
+            raise typer.BadParameter(f"--set must be PARAMETER=VALUE; got {setting!r}.")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise typer.BadParameter(
+                f"--set: there is no parameter {name!r}.{hint} The parameters are {', '.join(sorted(known))}."
+            )
         try:
             given[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):

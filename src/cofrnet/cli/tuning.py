@@ -58,9 +58,19 @@ def tune(
         import optuna
     except ImportError:
         raise ImportError("tune needs optuna. Install it with: pip install 'cofrnet[tune]'") from None
+    import numpy as np
+
     from cofrnet.core import prepare
 
+    make_estimator("classification" if task is Task.auto else task.value, settings)  # wrong settings, before long work
     table, y, chosen, _ = read_training_rows(data, target, task, drop, categorical, None, format, told=False)
+    if chosen == "classification":
+        classes, counts = np.unique(y, return_counts=True)
+        if counts.min() < folds:
+            raise ValueError(
+                f"every class must have at least {folds} rows, one for each fold; {str(classes[counts.argmin()])!r} "
+                f"has {counts.min()}. Leave its rows out, or say --folds 2."
+            )
     prepare()
     fixed = make_estimator(chosen, settings, random_state=seed, device=device)
     held = {setting.partition("=")[0] for setting in settings or ()}
@@ -95,13 +105,16 @@ def _study(storage: str, name: str, space: dict[str, tuple[Any, ...]], whose: st
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    study = optuna.create_study(
-        storage=_storage(storage),
-        study_name=name,
-        load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8, constant_liar=True),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
-    )
+    try:
+        study = optuna.create_study(
+            storage=_storage(storage),
+            study_name=name,
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=8, constant_liar=True),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{storage} must be a journal of a search, or a new file; it is not ({error}).") from None
     known = study.user_attrs.get("rows")
     if known not in (None, whose):
         raise ValueError(f"{storage} must be of the same rows and options; it holds another search. Name another.")

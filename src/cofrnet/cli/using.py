@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, TableFormat, Threads, app
-from cofrnet.cli.output import busy, counted, print_json, print_table, quality_table, say, tell
+from cofrnet.cli.output import busy, counted, print_json, print_table, quality_table, say, tell, warn
+from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,19 +40,67 @@ def _kinds(model: Any) -> dict[str, Any]:
     return kinds
 
 
-def model_batches(model: Any, data: str, format: Any, others: tuple[str, ...] = ()) -> Iterator[tuple[Any, pa.Table]]:  # noqa: A002
-    """Rows of a file as the model reads them, part by part, and the other columns asked for."""
+class _Levels:
+    """Levels of the rows beside those of the model: whole numbers may be written as 3.0, and many unseen are told."""
+
+    def __init__(self, model: Any) -> None:
+        self.known = {c.name: set(c.levels) for c in model.encoder_.columns if hasattr(c, "levels")}
+        self.whole = {
+            name
+            for name, levels in self.known.items()
+            if (own := levels - {"missing", "other"}) and all(level.lstrip("-").isdigit() for level in own)
+        }
+        self.unseen, self.rows = dict.fromkeys(self.known, 0), 0
+
+    def matched(self, table: pa.Table) -> pa.Table:
+        """The table, its levels written as in training."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, known in self.known.items():
+            column = table[name]
+            if not pa.types.is_dictionary(column.type):
+                continue
+            if name in self.whole:
+                text = pc.replace_substring_regex(column.cast(pa.string()), r"^(-?\d+)\.0+$", r"\1")
+                column = text.dictionary_encode()
+                table = table.set_column(table.column_names.index(name), name, column)
+            strange = pc.invert(pc.is_in(column.cast(pa.string()), pa.array(sorted(known))))
+            self.unseen[name] += pc.sum(pc.and_(strange, column.is_valid())).as_py() or 0
+        self.rows += len(table)
+        return table
+
+    def warn(self, data: str) -> None:
+        """Warn of columns most of whose values training has not seen."""
+        for name, count in self.unseen.items():
+            if self.rows and count > self.rows / 2 and self.known[name] - {"missing", "other"}:
+                warn(
+                    f"{count} of {self.rows} values of column {name!r} of {data} are levels that training has not seen."
+                )
+
+
+def model_batches(
+    model: Any,
+    data: str,
+    format: Any,  # noqa: A002
+    others: tuple[str, ...] = (),
+    target: str | None = None,
+) -> Iterator[tuple[Any, pa.Table]]:
+    """Rows of a file as the model reads them, part by part, and the other columns asked for; the target as text."""
     import numpy as np
 
     from cofrnet.tables import ahead, as_kinds, batches, read_table
 
     if hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]
-        for part in ahead(batches(data, _kinds(model), format, others)):
-            yield part.select(names), part
+        levels = _Levels(model)
+        asked: dict[str, Any] = {} if target is None else {target: "category"}
+        for part in ahead(batches(data, asked | _kinds(model), format, others)):
+            yield levels.matched(part.select(names)), part
+        levels.warn(data)
         return
     table = read_table(data, format)  # a model of an array: columns by position
-    features = table.drop_columns([name for name in others if name in table.column_names])
+    features = table.drop_columns([name for name in (*others, target) if name in table.column_names])
     if features.num_columns != model.n_features_in_:
         raise ValueError(
             f"{data} must have {model.n_features_in_} columns, as the rows that the model was fitted to; it has "
@@ -79,10 +128,9 @@ def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[A
 
     from cofrnet.cli.columns import with_target
 
-    others = () if target is None else (target,)
     with counted(f"reading {data}") as count:
         features, rest = [], []
-        for own, part in model_batches(model, data, format, others):
+        for own, part in model_batches(model, data, format, target=target):
             features.append(own)
             rest.append(part)
             count(len(own))
@@ -108,7 +156,8 @@ def _as_trained(model: Any, y: Any, target: str) -> Any:
     classes = getattr(model, "classes_", None)
     if classes is None or classes.dtype.kind in "iuf":
         try:
-            return y.astype(np.float64 if classes is None else classes.dtype)
+            kind = np.float64 if classes is None else classes.dtype
+            return y.astype(kind) if all(map(_is_whole, y)) else y.astype(np.float64)
         except ValueError:
             strange = next(value for value in y if not _is_number(value))
             raise ValueError(f"column {target!r} must hold numbers, as it did in training; got {strange!r}.") from None
@@ -116,6 +165,10 @@ def _as_trained(model: Any, y: Any, target: str) -> Any:
         words = {"true": True, "false": False, "1": True, "0": False}
         return np.array([words.get(str(value).lower(), value) for value in y])
     return y if classes.dtype.kind == "b" else y.astype(str)
+
+
+def _is_whole(value: Any) -> bool:
+    return str(value).lstrip("-").isdigit()
 
 
 def _is_number(value: Any) -> bool:
@@ -151,8 +204,10 @@ def predict(
     """
     from cofrnet.tables import writer
 
+    if out != "-":
+        require_writable(out)
     estimator = load_model(model)
-    others = tuple(keep or ())
+    others = tuple(dict.fromkeys(keep or ()))
     total = 0
     with counted("predicting") as count, writer(out, None if out_format is None else out_format.value) as write:
         for features, part in model_batches(estimator, data, format, others):

@@ -191,6 +191,7 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
         require(
             decay == "auto" or (isinstance(decay, Real) and decay >= 0), "weight_decay", decay, "'auto', or 0 or more"
         )
+        _device(self.device)
         strategies = ("joint", "boosted", "rungwise")
         require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
         require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
@@ -491,4 +492,7 @@ def _as_rows(x: Floats, y: NDArray[Any], weight: Floats | None, rows: NDArray[np
 def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = str(name).partition(":")[0]
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    require(there.get(kind, False), "device", name, f"one of auto, {', '.join(k for k, v in there.items() if v)} here")
     return torch.device(name)

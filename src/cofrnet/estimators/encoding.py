@@ -372,6 +372,8 @@ def numbers(values: Any, name: str) -> Floats:
             values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
         elif isinstance(dtype, nw.Duration):
             values = values.dt.total_microseconds().cast(nw.Float64) / 1e6
+        elif dtype.is_integer() and values.implementation.is_pyarrow():
+            values = values.to_native().cast("float64", safe=False)  # beyond 2^53 to the nearest
         elif dtype.is_numeric() and dtype != nw.Float64:
             values = values.cast(nw.Float64)
         values = values.to_numpy()

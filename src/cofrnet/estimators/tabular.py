@@ -475,7 +475,10 @@ device, random_state, verbose
     def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
         q = self._count_outputs()
         names = tuple(self._target_names) or (("prediction",) if q == 1 else tuple(f"prediction {c}" for c in range(q)))
-        return self.target_scale_, self.target_mean_, names, "unit of y" if q == 1 else "unit of each target"
+        return self.target_scale_, self.target_mean_, names, self._unit(q)
+
+    def _unit(self, outputs: int) -> str:
+        return "unit of each target" if outputs > 1 else f"unit of {getattr(self, 'target_name_', None) or 'y'}"
 
     def _target_fields(self) -> dict[str, Any]:
         return {

@@ -68,7 +68,7 @@ class LocalExplanation(Explanation):
     the base value they make the score, but for `gap`. For "gradient", the slope of the score in the feature's own unit;
     NaN where there is none: categories and missing values.
     scores : (n, q); base_values : (q,), the score of the baseline, NaN for "gradient"; clamped : (n,), share of clamped
-    rungs; data : (n, P), the rows as they were given.
+    rungs; data : (n, P), the rows as they were given; rows : (n,), their places in a table, from 0 where it is None.
     """
 
     method: str
@@ -82,21 +82,28 @@ class LocalExplanation(Explanation):
     output_names: tuple[str, ...]
     unit: str
     definition: str
+    rows: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Places of the rows in their table."""
+        return np.arange(len(self)) if self.rows is None else self.rows
+
     def __getitem__(self, rows: Any) -> LocalExplanation:
         """The explanation of some of the rows."""
-        where = [rows] if isinstance(rows, int | np.integer) else rows
+        where: Any = [rows] if isinstance(rows, int | np.integer) else rows
         parts = {name: getattr(self, name)[where] for name in ("values", "scores", "gap", "clamped", "data")}
+        parts["rows"] = None if self.rows is None else self.rows[where]
         others = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in parts}
         return LocalExplanation(**parts, **others)
 
     def columns(self) -> dict[str, Any]:
         """One line for each row and output: the base, what each feature does, the score."""
         n, q, _ = self.values.shape
-        table: dict[str, Any] = {"row": np.repeat(np.arange(n), q), "output": list(self.output_names) * n}
+        table: dict[str, Any] = {"row": np.repeat(self.places, q), "output": list(self.output_names) * n}
         table["base"] = np.tile(self.base_values, n)
         last = {"score": self.scores.reshape(-1), "clamped": np.repeat(self.clamped, q)}
         for name, own in zip(self.feature_names, np.moveaxis(self.values, 2, 0), strict=True):
@@ -126,7 +133,7 @@ class LocalExplanation(Explanation):
             for c, output in enumerate(self.output_names):
                 own = self.values[i, c]
                 order = np.argsort(-np.abs(np.nan_to_num(own)), kind="stable")[:most]
-                lines += ["", f"row {i}, {output}: score {_short(self.scores[i, c])}"]
+                lines += ["", f"row {self.places[i]}, {output}: score {_short(self.scores[i, c])}"]
                 rows = [(self.feature_names[j], _short(self.data[i, j]), signed(own[j])) for j in order]
                 rest = np.delete(own, order)
                 if len(rest) and self.method == "integrated":

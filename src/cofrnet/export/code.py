@@ -19,7 +19,13 @@ from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
 
 __all__ = ["LANGUAGES", "to_code"]
 
-TAKEN = {"MODEL", "json", "math", "main", "modelInputs", "modelScores", "reciprocal", "denominators", "ladderValues"}
+# Names that mean something in one of the programs already.
+TAKEN = re.compile(
+    "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|level|reads|rung|"
+    "linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
+    "signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|case|catch|debugger|delete|export|function|"
+    "instanceof|let|new|super|this|throw|typeof|var"
+)
 
 
 def to_code(plan: Plan, language: str, name: str = "score") -> str:
@@ -37,7 +43,7 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
         raise ValueError(f"language must be one of {sorted(LANGUAGES)}; got language={language!r}.")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be an identifier; got name={name!r}. Use letters, digits and underscores.")
-    if keyword.iskeyword(name) or name in TAKEN:
+    if keyword.iskeyword(name) or TAKEN.fullmatch(name):
         raise ValueError(f"name must not mean something else in the program; got name={name!r}. Choose another.")
     return LANGUAGES[language](plan, name)
 

@@ -113,7 +113,8 @@ def html(page: Page) -> str:
         css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         data=Markup(_json(_data(page))),
         live=live,
-        live_note="The model is too large to be put into this page, so it cannot be moved here.",
+        live_note="The model is too large to be put into this page, so its features cannot be moved here. With fewer "
+        'columns, fewer ladders or variant="D" it would fit.',
         policy=_policy(scripts.values()),
         version=cofrnet.__version__,
     )
@@ -174,7 +175,7 @@ def _words(page: Page) -> dict[str, Any]:
         "curves_note": f" Shown are the {shown} most important of {count} features." if shown < count else "",
         "band": page.members > 1,
         "metrics": [] if quality is None else [_metric(m.to_dict()) for m in quality.metrics],
-        "quality_note": "" if quality is None else f"On {quality.n_rows:,} rows; {quality.definition}.",
+        "quality_note": "" if quality is None else _quality_note(quality),
         "has_rows": rows is not None,
         "rows_note": "" if rows is None else _rows_note(rows),
         "has_series": series is not None,
@@ -186,6 +187,13 @@ def _words(page: Page) -> dict[str, Any]:
 
 def _metric(metric: dict[str, Any]) -> dict[str, str]:
     return {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in metric.items()}
+
+
+def _quality_note(quality: Quality) -> str:
+    return (
+        f"On {quality.n_rows:,} rows; {quality.definition}. Rows that the model was fitted to would flatter "
+        "it: give it others."
+    )
 
 
 def _rows_note(rows: Rows) -> str:
@@ -206,6 +214,8 @@ def _series_note(page: Page) -> str:
     if page.series_error is not None:
         error = page.series_error
         text += f" On the rows its mean distance from the model is {error['mean']:.3g} (R² {error['r2']:.3g})."
+        if not error["r2"] > 0.5:
+            text += " That is poor: away from the mean row, believe the curves and not this formula."
     return text
 
 
@@ -228,7 +238,13 @@ def _data(page: Page) -> dict[str, Any]:
         "importances": {"names": overall.feature_names, "values": overall.importances},
         "curves": [_curve(own, own.feature in dates) for own in _by_importance(overall)],
         "surfaces": [
-            {"names": s.features, "first": s.first, "second": s.second, "values": s.values} for s in overall.surfaces
+            {
+                "names": s.features,
+                "first": _axis(s.first, s.features[0] in dates),
+                "second": _axis(s.second, s.features[1] in dates),
+                "values": s.values,
+            }
+            for s in overall.surfaces
         ],
         "quality": None
         if quality is None
@@ -246,6 +262,13 @@ def _data(page: Page) -> dict[str, Any]:
         "owners": [place[column.name] for column in page.plan.columns for _ in range(column.width)],
     }
     return _short(found) | exact
+
+
+def _axis(grid: Any, date: bool) -> Any:
+    """Values along an axis; days as dates."""
+    if not date:
+        return grid
+    return [None if np.isnan(v) else str(np.datetime64(round(v), "D")) for v in grid.tolist()]
 
 
 DIFFERENCES = {"importances", "low", "high", "contributions", "calibration", "counts"}

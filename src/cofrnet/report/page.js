@@ -17,7 +17,8 @@ function element(tag, properties = {}, ...children) {
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const literal = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const clipped = (text, most = 28) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+// Cut in the middle: names often begin alike.
+const clipped = (text, most = 28) => (text.length > most ? `${text.slice(0, Math.ceil(most / 2))}…${text.slice(1 - Math.floor(most / 2))}` : text);
 const label = (text, most) => literal(clipped(String(text), most));
 
 function short(value) {
@@ -28,8 +29,9 @@ function short(value) {
 const signed = (value) => (value < 0 ? "−" : "+") + short(Math.abs(value));
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
 const dateOf = (days) => {
-  const date = new Date(days * 86400e3);
-  return Number.isNaN(date.getTime()) ? String(days) : date.toISOString().slice(0, 10);
+  const date = new Date(Math.round(days * 86400e3));
+  if (Number.isNaN(date.getTime())) return String(days);
+  return Number.isInteger(days) ? date.toISOString().slice(0, 10) : date.toISOString().slice(0, 16).replace("T", " ");
 };
 const show = (value, feature) => (value !== null && feature.kind === "date" ? dateOf(value) : short(value));
 
@@ -98,14 +100,13 @@ function drawQuality() {
       });
     });
     figure(parent, "Confusion", "Actual classes against predicted classes", (plot) => {
-      const names = data.classes.map((name) => label(name, 14));
       const shares = quality.confusion.map((row) => {
         const total = row.reduce((sum, v) => sum + v, 0) || 1;
         return row.map((v) => v / total);
       });
-      const few = names.length <= 12;
+      const few = data.classes.length <= 12;
       const dark = (share) => (share > 0.5 ? color("sheet") : color("text"));
-      const places = names.map((_, i) => i);
+      const places = data.classes.map((_, i) => i);
       draw(plot, [{
         type: "heatmap", x: places, y: places, z: shares, zmin: 0, zmax: 1, showscale: false, customdata: quality.confusion,
         colorscale: [[0, color("sheet")], [1, color("accent")]],
@@ -113,8 +114,8 @@ function drawQuality() {
       }], {
         annotations: few ? quality.confusion.flatMap((row, i) => row.map((v, j) => (
           { x: j, y: i, text: String(v), showarrow: false, font: { color: dark(shares[i][j]) } }))) : [],
-        xaxis: { title: { text: "predicted" }, tickvals: places, ticktext: names },
-        yaxis: { title: { text: "actual" }, autorange: "reversed", tickvals: places, ticktext: names },
+        xaxis: { title: { text: "predicted" }, ...fewTicks(data.classes, 12) },
+        yaxis: { title: { text: "actual" }, autorange: "reversed", ...fewTicks(data.classes, 12) },
       });
     });
   }
@@ -515,13 +516,16 @@ function drawWhatIf() {
       box.append(choice);
     } else {
       const slider = element("input", { type: "range", id: `feature-${j}`, min: feature.low, max: feature.high, step: feature.step });
-      const number = element("input", { type: feature.kind === "date" ? "date" : "number", step: "any", "aria-label": `${feature.name}, value` });
+      const timed = feature.kind === "date" && feature.step !== 1;
+      const kind = feature.kind === "date" ? (timed ? "datetime-local" : "date") : "number";
+      const number = element("input", { type: kind, step: "any", "aria-label": `${feature.name}, value` });
       const gap = feature.missing ? element("input", { type: "checkbox", id: `feature-${j}-missing` }) : null;
-      const write = (value) => { number.value = feature.kind === "date" ? dateOf(value) : Number(value.toPrecision(6)); slider.setAttribute("aria-valuetext", number.value); };
+      const day = (value) => new Date(Math.round(value * 86400e3)).toISOString().slice(0, timed ? 16 : 10);
+      const write = (value) => { number.value = feature.kind === "date" ? day(value) : Number(value.toPrecision(6)); slider.setAttribute("aria-valuetext", number.value); };
       const change = (value) => { row[feature.name] = value; if (gap) gap.checked = false; soon(); };
       slider.addEventListener("input", () => { write(Number(slider.value)); change(Number(slider.value)); });
       number.addEventListener("input", () => {
-        const value = feature.kind === "date" ? Date.parse(number.value) / 86400e3 : Number(number.value);
+        const value = feature.kind === "date" ? Date.parse(timed ? `${number.value}Z` : number.value) / 86400e3 : Number(number.value);
         if (number.value === "" || !Number.isFinite(value)) return;
         slider.value = value;
         change(value);
@@ -563,8 +567,9 @@ function drawFormula() {
   if (!where) return;
   const { terms, center } = data.series;
   const factor = ([name, power]) => {
+    const dated = data.features.some((feature) => feature.name === name && feature.kind === "date");
     const at = center[name];
-    const parts = at === null ? [name] : ["(", element("i", {}, name), at < 0 ? ` + ${short(-at)}` : ` − ${short(at)}`, ")"];
+    const parts = at === null ? [name] : dated ? ["(", element("i", {}, name), ` − ${dateOf(Math.round(at))}`, ")"] : ["(", element("i", {}, name), at < 0 ? ` + ${short(-at)}` : ` − ${short(at)}`, ")"];
     return power > 1 ? [...parts, element("sup", {}, String(power))] : parts;
   };
   const write = () => {

@@ -13,11 +13,12 @@ from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 from pyarrow import json as arrow_json
 from pyarrow import parquet as pq
 
-from cofrnet.tables.formats import COMPRESSED_STARTS, COMPRESSIONS, STARTS, SUFFIXES, Format
+from cofrnet.tables.formats import COMPRESSED_STARTS, COMPRESSIONS, NO_TEXT, STARTS, SUFFIXES, Format
 from cofrnet.tables.kinds import MISSING, TYPES, Kind, TableError, as_kinds, as_text, name_of, plain, with_column
 
 __all__ = ["ahead", "batches", "column_names", "read_table"]
@@ -26,8 +27,16 @@ BLOCK = 4 * 2**20  # bytes of CSV at once
 ROWS = 131_072  # of Parquet at once
 
 
-def read_table(path: str | os.PathLike[str], format: Format | None = None, text: Sequence[str] = ()) -> pa.Table:  # noqa: A002
-    """The whole table. `text` names columns that stay text however much they look like numbers."""
+def read_table(
+    path: str | os.PathLike[str],
+    format: Format | None = None,  # noqa: A002
+    text: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> pa.Table:
+    """The whole table.
+
+    `text` names columns that stay text however much they look like numbers, `without` those that are left out.
+    """
     with _opened(path, format) as (source, kind, options), _explained(path):
         if kind == "csv":
             convert = _convert({name: pa.string() for name in text})
@@ -40,6 +49,7 @@ def read_table(path: str | os.PathLike[str], format: Format | None = None, text:
             reader = _arrow_reader(source)
             table = pa.Table.from_batches(_arrow_batches(reader), reader.schema)
         _require_columns(table.schema.names, path)
+        table = table.drop_columns([name for name in dict.fromkeys(without) if name in table.column_names])
         for name in text:
             if name in table.column_names:
                 table = with_column(table, name, as_text(table[name]))
@@ -117,10 +127,16 @@ def _parts(
         names = _header(source, options, path)
         _require_columns(names, path, wanted)
         types = {name: TYPES.get(kinds.get(name, "category"), pa.string()) for name in wanted}  # dates: text, for now
-        convert = _convert(types, wanted)
+        types |= _times_of_day(source, options, [name for name in wanted if kinds.get(name) == "number"])
+        convert = _convert(types, wanted, text_may_be_missing=False)  # what is kept stays as it is
+        leveled = [name for name, own in kinds.items() if own == "category"]
         with _naming(names):
             reader = csv.open_csv(source, csv.ReadOptions(block_size=BLOCK), options, convert)
-            yield from _tables(reader, reader.schema)
+            for table in _tables(reader, reader.schema):
+                for name in leveled:
+                    blank = pc.is_in(table[name], pa.array(MISSING))
+                    table = with_column(table, name, pc.if_else(blank, None, table[name]))
+                yield table
     elif kind == "jsonl":
         source, seen = _json_schema(source, path)
         _require_columns(seen.names, path, [name for name in wanted if name not in kinds])
@@ -138,6 +154,17 @@ def _parts(
         reader = _arrow_reader(source)
         _require_columns(reader.schema.names, path, wanted)
         yield from _tables(_arrow_batches(reader), reader.schema)
+
+
+def _times_of_day(source: _Peekable, options: csv.ParseOptions, names: Sequence[str]) -> dict[str, pa.DataType]:
+    """Types of the columns among these that hold times such as 12:30:00, by the first rows."""
+    start = source.peek()
+    whole = start[: start.rfind(b"\n") + 1] or start
+    try:
+        schema = csv.read_csv(pa.BufferReader(whole), parse_options=options, convert_options=_convert({}, names)).schema
+    except pa.ArrowInvalid:  # a line that is not whole, or wrong: the reader will say so
+        return {}
+    return {field.name: field.type for field in schema if pa.types.is_time(field.type)} if names else {}
 
 
 def _tables(found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -202,6 +229,11 @@ def _opened(path: str | os.PathLike[str], format: Format | None) -> Iterator[tup
         if kind in ("parquet", "arrow"):
             yield pa.BufferReader(stream.read()) if piped or packed else str(path), kind, None
         else:
+            if kind == "jsonl" and start.lstrip().startswith(b"["):
+                raise TableError(
+                    f"{name_of(path)} must have one JSON object on each line; it holds one array. Convert it, for "
+                    "example with: jq -c '.[]'."
+                )
             yield stream, kind, _dialect(stream, path) if kind == "csv" else None
 
 
@@ -267,6 +299,9 @@ def _dialect(stream: _Peekable, path: Any) -> csv.ParseOptions:
     start = stream.peek()
     if not start.strip():
         raise TableError(f"{name_of(path)} must have a line of column names; it is empty.")
+    for sign, what in NO_TEXT.items():
+        if start.startswith(sign):
+            raise TableError(f"{name_of(path)} must be text in UTF-8; it is {what}.")
     if b"\0" in start:
         raise TableError(f"{name_of(path)} must be text; it has zero bytes. Say what it is with --format.")
     mark = len(b"\xef\xbb\xbf") if start.startswith(b"\xef\xbb\xbf") else 0
@@ -291,11 +326,13 @@ def _header(source: _Peekable, options: csv.ParseOptions, path: Any) -> list[str
         return list(csv.read_csv(pa.BufferReader(line), parse_options=options).schema.names)
 
 
-def _convert(types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None) -> csv.ConvertOptions:
+def _convert(
+    types: Mapping[str, pa.DataType], columns: Sequence[str] | None = None, text_may_be_missing: bool = True
+) -> csv.ConvertOptions:
     return csv.ConvertOptions(
         column_types=types,
         null_values=list(MISSING),
-        strings_can_be_null=True,
+        strings_can_be_null=text_may_be_missing,
         include_columns=columns,
         true_values=["true", "True", "TRUE"],
         false_values=["false", "False", "FALSE"],
