@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import cofrnet
@@ -17,6 +18,17 @@ from cofrnet.cli.columns import describe, target_task
 from cofrnet.tables import read_table
 
 FAST = ["--set", "max_epochs=3", "--set", "n_ladders=4", "--set", "ladders_per_feature=2"]
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """--threads is for a process of its own: here it is taken back."""
+    before, threads = dict(os.environ), torch.get_num_threads()
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -24,10 +24,11 @@ MAY_IMPORT = {
     "report": {"errors", "explain", "export"},
     "estimators": {"errors", "core", "nn", "training", "explain", "export", "report", "files"},
     "tables": {"errors", "files"},
+    "reproduce": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets"},
     "plot": {"explain", "export"},
     "files": {"errors"},
     "datasets": {"errors"},
-    "cli": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets", "tables"},
+    "cli": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets", "tables", "reproduce"},
     "__main__": {"cli"},
     "__init__": {"estimators"},
 }

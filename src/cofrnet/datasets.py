@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLES", "Table", "load_table", "waveform", "waveform_posterior"]
+__all__ = ["FUNCTIONS", "TABLES", "Function", "Table", "load_table", "waveform", "waveform_posterior"]
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +78,71 @@ def waveform_posterior(X: Floats) -> Floats:
     odds = np.exp(log - log.max(axis=1, keepdims=True))
     posterior: Floats = odds / odds.sum(axis=1, keepdims=True)
     return posterior
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of two variables that optimisers are tried on, over the box that is usual for it.
+
+    `degree` is that of a polynomial, None for others.
+    """
+
+    name: str
+    value: Callable[[Any, Any], Any]
+    box: tuple[tuple[float, float], tuple[float, float]]
+    degree: int | None = None
+
+    def sample(self, n_samples: int, seed: int) -> tuple[Floats, Floats]:
+        """Points uniform in the box, (n, 2), and values, (n,)."""
+        (x0, x1), (y0, y1) = self.box
+        X = np.random.default_rng(seed).uniform((x0, y0), (x1, y1), (n_samples, 2))
+        return X, np.asarray(self.value(*X.T), dtype=np.float64)
+
+
+def _goldstein_price(x: Any, y: Any) -> Any:
+    first = 1 + (x + y + 1) ** 2 * (19 - 14 * x + 3 * x**2 - 14 * y + 6 * x * y + 3 * y**2)
+    second = 30 + (2 * x - 3 * y) ** 2 * (18 - 32 * x + 12 * x**2 + 48 * y - 36 * x * y + 27 * y**2)
+    return first * second
+
+
+def _cross_in_tray(x: Any, y: Any) -> Any:
+    inner = np.sin(x) * np.sin(y) * np.exp(np.abs(100 - np.sqrt(x**2 + y**2) / np.pi))
+    return -0.0001 * (np.abs(inner) + 1) ** 0.1
+
+
+def _levi(x: Any, y: Any) -> Any:
+    wave = np.sin(3 * np.pi * x) ** 2 + (x - 1) ** 2 * (1 + np.sin(3 * np.pi * y) ** 2)
+    return wave + (y - 1) ** 2 * (1 + np.sin(2 * np.pi * y) ** 2)
+
+
+def _square(half: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    return (-half, half), (-half, half)
+
+
+FUNCTIONS = {
+    function.name: function
+    for function in (
+        Function(
+            "Beale",
+            lambda x, y: (1.5 - x + x * y) ** 2 + (2.25 - x + x * y**2) ** 2 + (2.625 - x + x * y**3) ** 2,
+            _square(4.5),
+            8,
+        ),
+        Function("Goldstein-Price", _goldstein_price, _square(2), 8),
+        Function("Booth", lambda x, y: (x + 2 * y - 7) ** 2 + (2 * x + y - 5) ** 2, _square(10), 2),
+        Function("Cross-in-tray", _cross_in_tray, _square(10)),
+        Function("Three-hump camel", lambda x, y: 2 * x**2 - 1.05 * x**4 + x**6 / 6 + x * y + y**2, _square(5), 6),
+        Function("Himmelblau", lambda x, y: (x**2 + y - 11) ** 2 + (x + y**2 - 7) ** 2, _square(5), 4),
+        Function(
+            "Bukin N.6",
+            lambda x, y: 100 * np.sqrt(np.abs(y - 0.01 * x**2)) + 0.01 * np.abs(x + 10),
+            ((-15.0, -5.0), (-3.0, 3.0)),
+        ),
+        Function("Matyas", lambda x, y: 0.26 * (x**2 + y**2) - 0.48 * x * y, _square(10), 2),
+        Function("Lévi N.13", _levi, _square(10)),
+        Function("Rosenbrock", lambda x, y: (1 - x) ** 2 + 100 * (y - x**2) ** 2, ((-2.0, 2.0), (-1.0, 3.0)), 4),
+    )
+}
 
 
 @dataclass(frozen=True)

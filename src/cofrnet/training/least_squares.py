@@ -7,6 +7,7 @@ calibration curves, physical laws. Works in float64. The starts are the members 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from cofrnet.nn import CoFrNet
 from cofrnet.training.batches import Rows
 from cofrnet.training.loop import FitInterruptedWarning, Trained
 
-__all__ = ["jacobian", "least_squares"]
+__all__ = ["jacobian", "least_squares", "levenberg_marquardt"]
 
 
 def jacobian(model: CoFrNet, x: Tensor) -> Tensor:
@@ -65,70 +66,99 @@ def least_squares(
 ) -> Trained:
     """What came of fitting the members of `model`, each from its own start, to squared error; in place, float64.
 
-        (J^T J + damping diag(J^T J)) step = J^T residual
-
-    Damping falls after a step that lowers the loss and rises, tenfold, after one that does not, which is taken back.
     With validation rows each member keeps its best. History: the loss of the best member.
     """
-    trained = Trained()
     x, y = data.x, data.y.reshape(-1)
-    weight = torch.ones_like(y) if data.weight is None else data.weight.reshape(-1).sqrt()
-    theta = _gather(model)
-    damping = torch.full((model.spec.n_members, 1), 1e-2, dtype=x.dtype)
-    residual = (y - _scores(model, x)) * weight  # (members, n)
+    weight = None if data.weight is None else data.weight.reshape(-1)
+
+    def scores(theta: Tensor) -> Tensor:
+        _scatter(model, theta)
+        return _scores(model, x)
+
+    def slopes(theta: Tensor) -> Tensor:
+        _scatter(model, theta)
+        return jacobian(model, x)
+
+    def validated(theta: Tensor) -> Tensor:
+        assert validation is not None
+        _scatter(model, theta)
+        return (validation.y.reshape(-1) - _scores(model, validation.x)).square().mean(1)
+
+    kept, trained = levenberg_marquardt(
+        _gather(model), scores, slopes, y, weight, None if validation is None else validated, iterations, tolerance
+    )
+    _scatter(model, kept)
+    return trained
+
+
+Function = Callable[[Tensor], Tensor]
+
+
+def levenberg_marquardt(
+    theta: Tensor,
+    scores: Function,
+    slopes: Function,
+    y: Tensor,
+    weight: Tensor | None = None,
+    validated: Function | None = None,
+    iterations: int = 200,
+    tolerance: float = 1e-9,
+) -> tuple[Tensor, Trained]:
+    """The best parameters found from every start, and what came of it: of any model that has scores and their slopes.
+
+        (J^T J + damping diag(J^T J)) step = J^T residual
+
+    Damping falls after a step that lowers the loss and rises, tenfold, after one that does not, which is not taken.
+
+    theta : (members, parameters), the starts; scores(theta) : (members, n); slopes(theta) : (members, n, parameters);
+    y, weight : (n,); validated(theta) : (members,), losses to choose by, those of training where there are none.
+    """
+    trained = Trained()
+    root = torch.ones_like(y) if weight is None else weight.sqrt()
+    damping = torch.full((len(theta), 1), 1e-2, dtype=theta.dtype)
+    residual = (y - scores(theta)) * root  # (members, n)
     loss = residual.square().mean(1)
-    best, kept = _validation_loss(model, validation, loss), theta.clone()
+    best, kept = loss if validated is None else validated(theta), theta.clone()
     try:
         for _ in range(iterations):
-            before = loss.clone()
-            theta, residual, loss, damping = _step(model, x, y, weight, theta, residual, loss, damping)
-            score = _validation_loss(model, validation, loss)
-            better = score < best
-            best, kept = torch.where(better, score, best), torch.where(better.unsqueeze(1), theta, kept)
+            before = loss
+            trial = theta + _step(slopes(theta) * root.unsqueeze(-1), residual, damping)
+            new_residual = (y - scores(trial)) * root
+            new_loss = new_residual.square().mean(1).nan_to_num(float("inf"))
+            better = new_loss < loss
+            taken = better.unsqueeze(1)
+            theta, residual = torch.where(taken, trial, theta), torch.where(taken, new_residual, residual)
+            loss = torch.where(better, new_loss, loss)
+            damping = torch.where(taken, damping / 5, damping * 10).clamp(1e-12, 1e9)
+            found = loss if validated is None else validated(theta)
+            improved = found < best
+            best, kept = torch.where(improved, found, best), torch.where(improved.unsqueeze(1), theta, kept)
             trained.history.setdefault("loss", []).append(float(loss.min()))
-            if validation is not None:
+            if validated is not None:
                 trained.history.setdefault("validation_loss", []).append(float(best.min()))
             if ((before - loss) <= tolerance * before).all() and (damping > 1e6).all():
                 break
     except KeyboardInterrupt:
         trained.interrupted = True
         warnings.warn("the fit was interrupted; the best model so far is kept.", FitInterruptedWarning, stacklevel=2)
-    _scatter(model, kept)
     trained.best_epoch = len(trained.history.get("loss", [])) - 1
     trained.member_losses = best
-    return trained
+    return kept, trained
 
 
-def _step(
-    model: CoFrNet, x: Tensor, y: Tensor, weight: Tensor, theta: Tensor, residual: Tensor, loss: Tensor, damping: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    j = jacobian(model, x) * weight.unsqueeze(-1)  # (members, n, parameters)
+def _step(j: Tensor, residual: Tensor, damping: Tensor) -> Tensor:
+    """Steps (members, parameters); none where the equations have no solution."""
     normal, right = j.transpose(1, 2) @ j, (j.transpose(1, 2) @ residual.unsqueeze(-1))
     diagonal = normal.diagonal(dim1=1, dim2=2)
     lift = damping * diagonal + 1e-12 * diagonal.amax(1, keepdim=True) + 1e-12
     factor, broken = torch.linalg.cholesky_ex(normal + torch.diag_embed(lift))
     step = torch.cholesky_solve(right, factor).squeeze(-1).nan_to_num(0, 0, 0)
-    step = torch.where((broken == 0).view(-1, 1), step, torch.zeros_like(theta))
-    _scatter(model, theta + step)
-    new_residual = (y - _scores(model, x)) * weight
-    new_loss = new_residual.square().mean(1).nan_to_num(float("inf"))
-    better = new_loss < loss
-    theta = torch.where(better.unsqueeze(1), theta + step, theta)
-    _scatter(model, theta)
-    residual = torch.where(better.unsqueeze(1), new_residual, residual)
-    damping = torch.where(better.unsqueeze(1), damping / 5, damping * 10).clamp(1e-12, 1e9)
-    return theta, residual, torch.where(better, new_loss, loss), damping
+    return torch.where((broken == 0).view(-1, 1), step, torch.zeros_like(step))
 
 
 def _scores(model: CoFrNet, x: Tensor) -> Tensor:
     with torch.no_grad():
         return model.member_scores(x).squeeze(-1).T  # (members, n)
-
-
-def _validation_loss(model: CoFrNet, validation: Rows | None, training_loss: Tensor) -> Tensor:
-    if validation is None:
-        return training_loss
-    return (validation.y.reshape(-1) - _scores(model, validation.x)).square().mean(1)
 
 
 def _gather(model: CoFrNet) -> Tensor:
