@@ -93,7 +93,7 @@ def test_auto_solver_takes_small_regressions():
 
 def test_solver_is_checked():
     X = np.random.default_rng(0).uniform(-1, 1, (50, 2))
-    with pytest.raises(ValueError, match="solver must be 'adamw' or 'auto' unless loss='squared_error'"):
+    with pytest.raises(ValueError, match="solver must be 'adamw' or 'auto' unless the loss is squared or absolute"):
         CoFrNetRegressor(solver="least_squares", loss="huber").fit(X, X[:, 0])
     with pytest.raises(ValueError, match="solver must be auto, adamw or least_squares; got solver='newton'"):
         CoFrNetRegressor(solver="newton").fit(X, X[:, 0])

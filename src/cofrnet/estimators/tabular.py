@@ -34,6 +34,7 @@ from cofrnet.training import (
     MultinomialLogLoss,
     Rows,
     SquaredError,
+    least_absolute,
     least_squares,
 )
 
@@ -445,9 +446,13 @@ device, random_state, verbose
         require(self.solver in solvers, "solver", self.solver, "auto, adamw or least_squares")
         unconstrained = self.monotonic_cst is None and np.ndim(self.interactions) == 0 and self.interactions == 0
         unconstrained = unconstrained and self.strategy == "joint"
-        possible = self.loss == "squared_error" and self._count_outputs() == 1 and unconstrained
+        second_order = self.loss in ("squared_error", "absolute_error") if isinstance(self.loss, str) else False
+        possible = second_order and self._count_outputs() == 1 and unconstrained
         if self.solver == "least_squares":
-            needed = "'adamw' or 'auto' unless loss='squared_error', y has one column, and no pairs or constraints"
+            needed = (
+                "'adamw' or 'auto' unless the loss is squared or absolute error, y has one column, and there are no "
+            )
+            needed += "pairs or constraints"
             require(possible, "solver", self.solver, needed)
             return True
         if self._spec().total_ladders == 0:  # linear: nothing to solve for
@@ -462,6 +467,8 @@ device, random_state, verbose
         model = CoFrNet(starts, generator=generator, dtype=torch.float64)
         trained = least_squares(model, data.double(), validation=None if validation is None else validation.double())
         assert trained.member_losses is not None
+        if self.loss == "absolute_error":
+            trained.member_losses = least_absolute(model, data.double())
         chosen = trained.member_losses.argsort()[: spec.n_members].tolist()
         self.model_ = CoFrNet(spec, dtype=torch.float64)
         states = [model.member(i).state_dict() for i in chosen]

@@ -38,10 +38,10 @@ class NAM:
         ]
         parameters = [t for layer in self.layers for t in layer]
         optimizer = torch.optim.Adam(parameters, lr=5e-3, weight_decay=1e-5)
-        steps = self.epochs * -(-len(x) // 1024)
+        steps = self.epochs * -(-len(x) // 256)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         for _ in range(self.epochs):
-            for rows in torch.randperm(len(x), generator=generator).split(1024):
+            for rows in torch.randperm(len(x), generator=generator).split(256):
                 optimizer.zero_grad()
                 scores = self._scores(x[rows], dropout=0.1, generator=generator)
                 nn.functional.cross_entropy(scores, target[rows]).backward()

@@ -16,8 +16,9 @@ from cofrnet.core import sensitivities
 from cofrnet.nn import CoFrNet
 from cofrnet.training.batches import Rows
 from cofrnet.training.loop import FitInterruptedWarning, Trained
+from cofrnet.training.threads import threads_for
 
-__all__ = ["jacobian", "least_squares", "levenberg_marquardt"]
+__all__ = ["jacobian", "least_absolute", "least_squares", "levenberg_marquardt"]
 
 
 def jacobian(model: CoFrNet, x: Tensor) -> Tensor:
@@ -84,9 +85,10 @@ def least_squares(
         _scatter(model, theta)
         return (validation.y.reshape(-1) - _scores(model, validation.x)).square().mean(1)
 
-    kept, trained = levenberg_marquardt(
-        _gather(model), scores, slopes, y, weight, None if validation is None else validated, iterations, tolerance
-    )
+    theta = _gather(model)
+    with threads_for(len(x) * theta.numel() * theta.shape[1]):
+        chosen = None if validation is None else validated
+        kept, trained = levenberg_marquardt(theta, scores, slopes, y, weight, chosen, iterations, tolerance)
     _scatter(model, kept)
     return trained
 
@@ -111,7 +113,8 @@ def levenberg_marquardt(
     Damping falls after a step that lowers the loss and rises, tenfold, after one that does not, which is not taken.
 
     theta : (members, parameters), the starts; scores(theta) : (members, n); slopes(theta) : (members, n, parameters);
-    y, weight : (n,); validated(theta) : (members,), losses to choose by, those of training where there are none.
+    y : (n,); weight : (n,) or (members, n); validated(theta) : (members,), losses to choose by, those of training where
+    there are none.
     """
     trained = Trained()
     root = torch.ones_like(y) if weight is None else weight.sqrt()
@@ -144,6 +147,40 @@ def levenberg_marquardt(
     trained.best_epoch = len(trained.history.get("loss", [])) - 1
     trained.member_losses = best
     return kept, trained
+
+
+def least_absolute(model: CoFrNet, data: Rows, *, rounds: int = 8, iterations: int = 25) -> Tensor:
+    """Mean absolute errors of the members of `model`, fitted on in place to absolute instead of squared error.
+
+        weights 1 / max(|residual|, a fiftieth of their mean), then least squares with them, and again
+
+    Each member keeps its best. Start from what `least_squares` found. Returns (members,).
+    """
+    x, y = data.x, data.y.reshape(-1)
+    theta = _gather(model)
+    kept, best = theta.clone(), (y - _scores(model, x)).abs().mean(1)
+    own = torch.ones_like(y) if data.weight is None else data.weight.reshape(-1)
+    with threads_for(len(x) * theta.numel() * theta.shape[1]):
+        for _ in range(rounds):
+            residual = (y - _scores(model, x)).abs()
+            weight = own / residual.clamp_min(0.02 * residual.mean(1, keepdim=True) + 1e-12)  # (members, n)
+            weight = weight / weight.mean(1, keepdim=True)
+
+            def scores(theta: Tensor) -> Tensor:
+                _scatter(model, theta)
+                return _scores(model, x)
+
+            def slopes(theta: Tensor) -> Tensor:
+                _scatter(model, theta)
+                return jacobian(model, x)
+
+            theta, _ = levenberg_marquardt(theta, scores, slopes, y, weight, None, iterations)
+            _scatter(model, theta)
+            error = (y - _scores(model, x)).abs().mean(1)
+            better = error < best
+            best, kept = torch.where(better, error, best), torch.where(better.unsqueeze(1), theta, kept)
+    _scatter(model, kept)
+    return best
 
 
 def _step(j: Tensor, residual: Tensor, damping: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from cofrnet.training.adamw import AdamW
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint
 from cofrnet.training.losses import Loss, has_slopes
+from cofrnet.training.threads import threads_for
 
 __all__ = ["Callback", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
 
@@ -178,10 +179,12 @@ def train(
     options = options or LoopOptions()
     generator = generator or torch.Generator().manual_seed(torch.seed())
     run = _Run(model, loss, data, validation, options, generator, metrics or {}, project)
+    work = options.batch_size * sum(parameter.numel() for parameter in model.parameters())
     try:
         first = run.resume(checkpoint)
         for number in range(first, options.max_epochs):
-            row = run.epoch(number)
+            with threads_for(work):
+                row = run.epoch(number)
             if checkpoint is not None and checkpoint.is_due(number):
                 checkpoint.save(
                     model, run.optimizer, generator, run.best, number + 1, run.since_best, run.trained.history
