@@ -272,12 +272,15 @@ def export(
     contributions: Annotated[
         bool, typer.Option("--contributions", help="Also give what each feature adds to the score.")
     ] = False,
+    opset: Annotated[int, typer.Option(min=18, help="Of ONNX; an older runtime may need a smaller one.")] = 25,
 ) -> None:
     """Write the whole model, with its preprocessing, for ONNX runtimes or as a torch.export program."""
     path = out or model.with_suffix(".onnx" if format is Export.onnx else ".pt2")
     require_writable(path)
     estimator = load_model(model)
     with busy("exporting"):
-        write = estimator.to_onnx if format is Export.onnx else estimator.to_torch
-        written = write(path, contributions=contributions)
+        if format is Export.onnx:
+            written = estimator.to_onnx(path, contributions=contributions, opset=opset)
+        else:
+            written = estimator.to_torch(path, contributions=contributions)
     tell(f"written to {written}")

@@ -239,20 +239,21 @@ class Explaining:
         """
         return code.to_code(self.plan(), language, name)
 
-    def to_onnx(self, path: str | os.PathLike[str], contributions: bool = False) -> Path:
+    def to_onnx(self, path: str | os.PathLike[str], contributions: bool = False, opset: int = 25) -> Path:
         """Write an ONNX file of the whole estimator: preprocessing, ladders, probabilities; returns its path.
 
         Models fitted to a plain array take "X", (n, P) of doubles; others one input for each column by its name,
         (n, 1): doubles, NaN where missing, or strings, "" where missing (bools are "True" and "False", dates days
         since 1970-01-01). Outputs are "label" and "probabilities", or "prediction", and with `contributions` what
-        each column adds to the score on the way from the mean of the training rows, (n, q, P).
+        each column adds to the score on the way from the mean of the training rows, (n, q, P). An older runtime may
+        need a smaller `opset`, 18 or more.
         """
         from cofrnet.export import program
 
         classes = getattr(self, "classes_", None)
         made = program.Program(self._exported_subject(), classes, contributions)
         plain = not hasattr(self, "feature_names_in_") and not made.has_levels
-        return program.to_onnx(made, self.encoder_.columns, classes, self._described(), path, plain)
+        return program.to_onnx(made, self.encoder_.columns, classes, self._described(), path, plain, opset)
 
     def to_torch(self, path: str | os.PathLike[str], contributions: bool = False) -> Path:
         """Write a ``torch.export`` program of the whole estimator, which needs torch alone; returns its path.

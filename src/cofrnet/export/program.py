@@ -29,7 +29,7 @@ from cofrnet.files import write_atomically
 __all__ = ["Program", "to_onnx", "to_torch"]
 
 NODES, SECANTS = 64, 8  # of the integrals behind the contributions; of clamped ladders, which may jump
-OPSET = 22
+OPSET = 25
 CLASSES, NUMBERS = ("label", "probabilities"), ("prediction",)
 
 
@@ -216,6 +216,7 @@ def to_onnx(
     about: dict[str, Any],
     path: str | os.PathLike[str],
     one_input: bool,
+    opset: int = OPSET,
 ) -> Path:
     """Write an ONNX file of the whole estimator, and return its path.
 
@@ -231,7 +232,7 @@ def to_onnx(
     names = [*(CLASSES[1:] if classes is not None else NUMBERS), *(["contributions"] if program.contributions else [])]
     with _quiet():
         exported = torch.onnx.export(
-            program.eval(), (torch.zeros(3, len(columns), dtype=torch.float64),), dynamo=True, opset_version=OPSET,
+            program.eval(), (torch.zeros(3, len(columns), dtype=torch.float64),), dynamo=True, opset_version=opset,
             input_names=["table"], output_names=names, dynamic_shapes=({0: torch.export.Dim("rows")},), verbose=False,
         )  # fmt: skip
     assert exported is not None
