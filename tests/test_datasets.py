@@ -1,10 +1,19 @@
+import dataclasses
+import functools
+import gzip
+import http.server
+import io
 import os
+import threading
+import zipfile
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 
-from cofrnet.datasets import load_table, waveform, waveform_posterior
+from cofrnet.datasets import TABLES, load_table, waveform, waveform_posterior
 
 
 def test_waveform_is_as_breiman_describes_it():
@@ -65,14 +74,67 @@ def test_tables_are_the_real_ones(name, shape, total):
     assert X.isna().sum().sum() == (11 if name == "telco_churn" else 0)
 
 
-def test_a_missing_table_says_what_to_do(monkeypatch, tmp_path):
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No data folder, an empty cache, and sources that do not answer."""
+    monkeypatch.delenv("COFRNET_DATA", raising=False)
+    monkeypatch.setenv("COFRNET_CACHE", str(tmp_path / "cache"))
+
+    def refused(*arguments, **options):
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refused)
+
+
+def test_a_missing_table_says_what_to_do(nowhere, monkeypatch, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"COFRNET_DATA is not set\. Fetching it .* failed \(no network\)\."):
+        load_table("magic")
     monkeypatch.setenv("COFRNET_DATA", str(tmp_path))
     with pytest.raises(
-        FileNotFoundError, match=r"magic04\.csv\.gz does not exist\. Get it from its source \(UCI MAGIC"
+        FileNotFoundError, match=r"waveform_noise\.csv\.gz does not exist\. Get it from its source \(UCI Waveform"
     ):
-        load_table("magic")
-    monkeypatch.delenv("COFRNET_DATA")
-    with pytest.raises(FileNotFoundError, match="COFRNET_DATA is not set"):
-        load_table("magic")
+        load_table("waveform")
     with pytest.raises(ValueError, match="name must be one of"):
         load_table("nothing")
+
+
+@pytest.mark.skipif("COFRNET_DATA" not in os.environ, reason="set COFRNET_DATA to a folder with the data files")
+@pytest.mark.parametrize("name", ["magic", "bike_sharing", "telco_churn"])
+def test_tables_are_fetched_checked_and_kept(name, monkeypatch, tmp_path):
+    """From a real server here that has the archives as they are published."""
+    wanted = load_table(name)
+    table = TABLES[name]
+    content = gzip.decompress((Path(os.environ["COFRNET_DATA"]) / table.file).read_bytes())
+    if table.original.header is not None:
+        content = content.partition(b"\n")[2]
+    if table.original.member is not None:
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr(table.original.member, content)
+        content = archive.getvalue()
+    (tmp_path / "published").write_bytes(content)
+    (tmp_path / "altered").write_bytes(content.replace(b"1", b"2", 1) if name == "telco_churn" else content[:-3])
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for file in ("altered", "published"):
+            address = f"http://127.0.0.1:{server.server_port}/{file}"
+            here = dataclasses.replace(table, original=dataclasses.replace(table.original, url=address))
+            monkeypatch.setitem(TABLES, name, here)
+            monkeypatch.delenv("COFRNET_DATA", raising=False)
+            monkeypatch.setenv("COFRNET_CACHE", str(tmp_path / "cache"))
+            if file == "altered":
+                with pytest.raises(FileNotFoundError, match="failed"):
+                    load_table(name)
+                assert not (tmp_path / "cache").exists()
+            else:
+                X, y = load_table(name)
+        server.shutdown()
+    pd.testing.assert_frame_equal(X, wanted[0])
+    np.testing.assert_array_equal(y, wanted[1])
+    load_table(name)  # from the cache: the server is gone
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass

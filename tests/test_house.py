@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "reproduce": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets"},
     "plot": {"explain", "export"},
     "files": {"errors"},
-    "datasets": {"errors"},
+    "datasets": {"errors", "files"},
     "cli": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets", "tables", "reproduce"},
     "__main__": {"cli"},
     "__init__": {"estimators"},

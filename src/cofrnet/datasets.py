@@ -1,13 +1,20 @@
 """Data sets: generators that need no file, and loaders of files that the user has.
 
-Files are looked for in the folder named by the environment variable ``COFRNET_DATA``. A missing file is an error that
-says what to get and where to put it.
+Files are looked for in the folder named by the environment variable ``COFRNET_DATA``, then in the user's cache
+(``COFRNET_CACHE``, or the usual place); what is not there is fetched from its original public source where that can be
+read without further tools, and checked. Else a missing file is an error that says what to get and where to put it.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
+import hashlib
+import io
 import math
 import os
+import urllib.request
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cofrnet.files import write_atomically
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FUNCTIONS", "TABLES", "Function", "Table", "load_table", "waveform", "waveform_posterior"]
+__all__ = ["FUNCTIONS", "TABLES", "Function", "Original", "Table", "load_table", "waveform", "waveform_posterior"]
 
 Floats = NDArray[np.float64]
 
@@ -146,6 +155,19 @@ FUNCTIONS = {
 
 
 @dataclass(frozen=True)
+class Original:
+    """Where a table is published: a CSV file, or one in a zip archive, with the names of its columns if it has none.
+
+    `sha256` is that of its cells, line by line: it does not depend on how they are packed.
+    """
+
+    url: str
+    sha256: str
+    member: str | None = None
+    header: str | None = None
+
+
+@dataclass(frozen=True)
 class Table:
     """A table in a file: where it comes from, which column is the target, and which are to be left out.
 
@@ -158,6 +180,7 @@ class Table:
     source: str
     leave_out: tuple[str, ...] = ()
     blank: str | None = None
+    original: Original | None = None
 
 
 TABLES = {
@@ -167,7 +190,18 @@ TABLES = {
         "classification",
         "UCI Waveform Database Generator (Version 2), waveform-+noise.data, doi:10.24432/C56014",
     ),
-    "magic": Table("magic04.csv.gz", "class", "classification", "UCI MAGIC Gamma Telescope, doi:10.24432/C52C8B"),
+    "magic": Table(
+        "magic04.csv.gz",
+        "class",
+        "classification",
+        "UCI MAGIC Gamma Telescope, doi:10.24432/C52C8B",
+        original=Original(
+            "https://archive.ics.uci.edu/static/public/159/magic+gamma+telescope.zip",
+            "2cb5aa16eb07a5c5160fea99b1db4f866a66433cd99ff4479b004a0438db0042",
+            "magic04.data",
+            "fLength,fWidth,fSize,fConc,fConc1,fAsym,fM3Long,fM3Trans,fAlpha,fDist,class",
+        ),
+    ),
     "credit_card": Table(
         "default_credit_card.csv.gz",
         "default payment next month",
@@ -181,6 +215,11 @@ TABLES = {
         "regression",
         "UCI Bike Sharing, hour.csv, doi:10.24432/C5W894",
         leave_out=("instant", "casual", "registered"),
+        original=Original(
+            "https://archive.ics.uci.edu/static/public/275/bike+sharing+dataset.zip",
+            "3a20854f9bbea3af9ddffc7535b9b5aa7bcfb84f799c23cfbc1feb0565bb38f9",
+            "hour.csv",
+        ),
     ),
     "telco_churn": Table(
         "telco_churn.csv.gz",
@@ -189,25 +228,64 @@ TABLES = {
         "IBM sample data set, Telco customer churn",
         leave_out=("customerID",),
         blank=" ",
+        original=Original(
+            "https://raw.githubusercontent.com/IBM/telco-customer-churn-on-icp4d/master/data/Telco-Customer-Churn.csv",
+            "6232056bf39bd2e0b8dcb06a0ee59665159be787100e83e8b1e99e99680445cc",
+        ),
     ),
 }
 
 
 def load_table(name: str) -> tuple[pd.DataFrame, NDArray[Any]]:
-    """Features (a pandas frame) and target of one of `TABLES`, read from the folder named by ``COFRNET_DATA``."""
+    """Features (a pandas frame) and target of one of `TABLES`: from the data folder, the cache or its source."""
     if name not in TABLES:
         raise ValueError(f"name must be one of {sorted(TABLES)}; got name={name!r}.")
     import pandas as pd
 
     table = TABLES[name]
-    folder = os.environ.get("COFRNET_DATA")
-    path = Path(folder or ".") / table.file
-    if folder is None or not path.exists():
-        where = "COFRNET_DATA is not set" if folder is None else f"{path} does not exist"
-        raise FileNotFoundError(
-            f"the data set {name!r} must be in the folder that COFRNET_DATA names; {where}. Get it from its source "
-            f"({table.source}), save it there as {table.file} (CSV with a header), and set COFRNET_DATA to the folder."
-        )
-    frame = pd.read_csv(path, na_values=[table.blank] if table.blank else None)
+    frame = pd.read_csv(_find(name, table), na_values=[table.blank] if table.blank else None)
     y = frame.pop(table.target).to_numpy()
     return frame.drop(columns=list(table.leave_out)), y
+
+
+def _cache() -> Path:
+    given = os.environ.get("COFRNET_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cofrnet"
+
+
+def _find(name: str, table: Table) -> Path:
+    """The file of a table; fetched into the cache where it is nowhere else."""
+    folder = os.environ.get("COFRNET_DATA")
+    places = [Path(folder) / table.file] if folder else []
+    places.append(_cache() / table.file)
+    for path in places:
+        if path.exists():
+            return path
+    why = ""
+    if table.original is not None:
+        try:
+            return _fetch(table.original, places[-1])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            why = f" Fetching it from {table.original.url} failed ({error})."
+    where = "COFRNET_DATA is not set" if folder is None else f"{places[0]} does not exist"
+    raise FileNotFoundError(
+        f"the data set {name!r} must be in the folder that COFRNET_DATA names; {where}.{why} Get it from its source "
+        f"({table.source}), save it there as {table.file} (CSV with a header), and set COFRNET_DATA to the folder."
+    )
+
+
+def _fetch(original: Original, path: Path) -> Path:
+    """Fetch a table, check its cells, and keep it as compressed CSV."""
+    with urllib.request.urlopen(original.url, timeout=30) as answer:
+        content = answer.read()
+    if original.member is not None:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            content = archive.read(original.member)
+    rows = list(csv.reader(io.StringIO(content.decode().strip())))
+    header = rows.pop(0) if original.header is None else original.header.split(",")
+    digest = hashlib.sha256("\n".join(map(",".join, rows)).encode()).hexdigest()
+    if digest != original.sha256:
+        raise ValueError(f"its cells must have the SHA-256 {original.sha256}; got {digest}")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return write_atomically(path, gzip.compress(text.getvalue().encode(), mtime=0))
