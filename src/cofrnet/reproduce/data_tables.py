@@ -101,10 +101,24 @@ def _boosted() -> Any:
     return LGBMClassifier(verbose=-1, random_state=0)
 
 
-def _lassonet() -> Any:
-    from lassonet import LassoNetClassifierCV
+class _LassoNet:
+    """LassoNet along its path of penalties; the place on it is chosen by a tenth of the training rows."""
 
-    return LassoNetClassifierCV(hidden_dims=(100,), cv=3, verbose=False, random_state=0, torch_seed=0)
+    def fit(self, X: Any, y: Any) -> _LassoNet:
+        from lassonet import LassoNetClassifier
+        from sklearn.model_selection import train_test_split
+
+        X, X_val, y, y_val = train_test_split(X, y, test_size=0.1, random_state=0, stratify=y)
+        self.model = LassoNetClassifier(
+            hidden_dims=(100,), path_multiplier=1.1, batch_size=512, n_iters=(100, 20), patience=(10, 5), verbose=False,
+            random_state=0, torch_seed=0,
+        )  # fmt: skip
+        path = self.model.path(X, y, X_val=X_val, y_val=y_val, return_state_dicts=True)
+        self.model.load(min(path, key=lambda place: place.val_loss).state_dict)
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        return self.model.predict_proba(X)
 
 
 # What each peer is made by, the package it comes from, and whether it wants standardised columns.
@@ -115,7 +129,7 @@ PEERS: dict[str, tuple[Callable[[], Any], str, bool]] = {
     "NAM": (NAM, "torch", True),
     "GAM": (_gam, "pygam", True),
     "EBM": (_ebm, "interpret", False),
-    "LassoNet": (_lassonet, "lassonet", True),
+    "LassoNet": (_LassoNet, "lassonet", True),
 }
 
 

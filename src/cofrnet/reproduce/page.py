@@ -138,7 +138,34 @@ def _figure3(folder: Path, docs: Path) -> list[str]:
         slopes = ", ".join(f"{v:.4f}" for v in record["ic"])
         lines += [f"**{record['function']}** (MAPE {record['train']:.3f} %; IC for x and y: {slopes})", ""]
         lines += _table(["term", "true", "ours", "paper"], rows)
-    return lines
+    _draw_surfaces(records, docs / "images" / "figure3.png")
+    return [*lines, "![Surfaces: the function, and the power series of the model](images/figure3.png)", ""]
+
+
+def _draw_surfaces(records: list[dict[str, Any]], path: Path) -> None:
+    """The functions (orange) and the power series of the models (blue lines), from the coefficients in the records."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    x, y = np.meshgrid(*2 * [np.linspace(*functions.FIGURE_BOX, 41)])
+    for i, record in enumerate(records):
+        axes: Any = figure.add_subplot(1, len(records), i + 1, projection="3d")
+        true, found = (
+            sum(term[part] * x ** term["powers"][0] * y ** term["powers"][1] for term in record["terms"])
+            for part in ("true", "found")
+        )
+        axes.plot_surface(x, y, true, color="tab:orange", alpha=0.6, linewidth=0)
+        axes.plot_wireframe(x, y, found, color="tab:blue", rcount=14, ccount=14, linewidth=0.8)
+        axes.set(title=record["function"], xlabel="x", ylabel="y")
+    _write_figure(figure, path)
+
+
+def _write_figure(figure: Any, path: Path) -> None:
+    import io
+
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    write_atomically(path, content.getvalue())
 
 
 # ---------------------------------------------------------------------------------------------- realexp
@@ -222,8 +249,6 @@ def _figure4(folder: Path, docs: Path) -> list[str]:
 
 
 def _draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
-    import io
-
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -237,9 +262,7 @@ def _draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         if len(curve["outputs"]) > 1:
             axes.legend(frameon=False, fontsize=7)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
-    write_atomically(path, content.getvalue())
+    _write_figure(figure, path)
 
 
 # ---------------------------------------------------------------------------------------------- claims
