@@ -13,7 +13,16 @@ import pandas as pd
 import pytest
 from scipy.integrate import quad
 
-from cofrnet.datasets import TABLES, load_table, waveform, waveform_posterior
+from cofrnet.datasets import (
+    TABLES,
+    cifar10,
+    imdb,
+    load_table,
+    quora,
+    waveform,
+    waveform_posterior,
+    word_vectors,
+)
 
 
 def test_waveform_is_as_breiman_describes_it():
@@ -138,3 +147,61 @@ def test_tables_are_fetched_checked_and_kept(name, monkeypatch, tmp_path):
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
+
+
+has_data = pytest.mark.skipif(
+    "COFRNET_DATA" not in os.environ, reason="set COFRNET_DATA to a folder with the data files"
+)
+
+
+@has_data
+def test_texts_are_the_real_ones():
+    train, y_train, test, y_test = imdb()
+    assert (len(train), len(test), y_train.sum(), y_test.sum()) == (25_000, 25_000, 12_500, 12_500)
+    assert not set(train[:100]) & set(test[:100])
+    counts = {
+        sample: (len(texts), int(y.sum())) for sample in ("natural", "balanced", "all") for texts, y in [quora(sample)]
+    }
+    assert counts == {"natural": (20_877, 1328), "balanced": (3930, 1965), "all": (24_807, 3293)}
+    with pytest.raises(ValueError, match="sample must be"):
+        quora("some")
+
+
+@has_data
+def test_vectors_of_words_are_the_real_ones():
+    words, vectors = word_vectors()
+    assert (len(words), vectors.shape) == (4811, (4811, 50))
+    assert words[0] == "the"
+    place = {word: i for i, word in enumerate(words)}
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert unit[place["good"]] @ unit[place["great"]] > unit[place["good"]] @ unit[place["seven"]]
+    assert word_vectors(most=7)[1].shape == (7, 50)
+
+
+def test_files_of_words(tmp_path):
+    (tmp_path / "a.txt").write_text("2 3\nu 1 2 3\né 4 5 6\n")
+    words, vectors = word_vectors(tmp_path / "a.txt")
+    assert words == ["u", "é"]
+    np.testing.assert_array_equal(vectors, [[1, 2, 3], [4, 5, 6]])
+    (tmp_path / "b.txt").write_text("u 1 2\nv 1\n")
+    with pytest.raises(ValueError, match="line of 'v' has 1, the first 2"):
+        word_vectors(tmp_path / "b.txt")
+    (tmp_path / "c.txt").write_text("")
+    with pytest.raises(ValueError, match="it has none"):
+        word_vectors(tmp_path / "c.txt")
+
+
+@has_data
+def test_images_are_the_real_ones():
+    X_train, y_train, X_test, y_test, names = cifar10()
+    assert (X_train.shape, X_test.shape) == ((50_000, 32, 32, 3), (10_000, 32, 32, 3))
+    assert np.bincount(y_train).tolist() == [5000] * 10
+    assert np.bincount(y_test).tolist() == [1000] * 10
+    assert names[:2] == ["airplane", "automobile"]
+    assert (X_train / 255).mean((0, 1, 2)) == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-3)
+
+
+def test_what_is_missing_is_named(nowhere):
+    for load, file in ((imdb, "imdb_reviews"), (quora, "quora_"), (word_vectors, "glove"), (cifar10, "labels.npz")):
+        with pytest.raises(FileNotFoundError, match=file):
+            load()

@@ -28,7 +28,20 @@ from cofrnet.files import write_atomically
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FUNCTIONS", "TABLES", "Function", "Original", "Table", "load_table", "waveform", "waveform_posterior"]
+__all__ = [
+    "FUNCTIONS",
+    "TABLES",
+    "Function",
+    "Original",
+    "Table",
+    "cifar10",
+    "imdb",
+    "load_table",
+    "quora",
+    "waveform",
+    "waveform_posterior",
+    "word_vectors",
+]
 
 Floats = NDArray[np.float64]
 
@@ -255,22 +268,27 @@ def _cache() -> Path:
 
 def _find(name: str, table: Table) -> Path:
     """The file of a table; fetched into the cache where it is nowhere else."""
+    return _locate(name, table.file, table.source, "CSV with a header", table.original)
+
+
+def _locate(name: str, file: str, source: str, kind: str, original: Original | None = None) -> Path:
+    """A file in the data folder or in the cache; else fetched, or an error that says what to get."""
     folder = os.environ.get("COFRNET_DATA")
-    places = [Path(folder) / table.file] if folder else []
-    places.append(_cache() / table.file)
+    places = [Path(folder) / file] if folder else []
+    places.append(_cache() / file)
     for path in places:
         if path.exists():
             return path
     why = ""
-    if table.original is not None:
+    if original is not None:
         try:
-            return _fetch(table.original, places[-1])
+            return _fetch(original, places[-1])
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            why = f" Fetching it from {table.original.url} failed ({error})."
+            why = f" Fetching it from {original.url} failed ({error})."
     where = "COFRNET_DATA is not set" if folder is None else f"{places[0]} does not exist"
     raise FileNotFoundError(
         f"the data set {name!r} must be in the folder that COFRNET_DATA names; {where}.{why} Get it from its source "
-        f"({table.source}), save it there as {table.file} (CSV with a header), and set COFRNET_DATA to the folder."
+        f"({source}), save it there as {file} ({kind}), and set COFRNET_DATA to the folder."
     )
 
 
@@ -289,3 +307,88 @@ def _fetch(original: Original, path: Path) -> Path:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return write_atomically(path, gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+# ---------------------------------------------------------------------------------------------- texts and images
+
+
+def imdb() -> tuple[list[str], NDArray[np.int64], list[str], NDArray[np.int64]]:
+    """Reviews of films and whether they are good, 25 000 to train and 25 000 to test, as the data set divides them."""
+    source = "Large Movie Review Dataset v1.0, ai.stanford.edu/~amaas/data/sentiment"
+    path = _locate("imdb", "imdb_reviews.parquet", source, "Parquet with the columns split, text and label")
+    columns = _read_parquet(path, ["split", "text", "label"])
+    train = np.array(columns["split"]) == "train"
+    labels = np.array(columns["label"], dtype=np.int64)
+    texts = [[t for t, own in zip(columns["text"], which, strict=True) if own] for which in (train, ~train)]
+    return texts[0], labels[train], texts[1], labels[~train]
+
+
+def quora(sample: Literal["natural", "balanced", "all"] = "natural") -> tuple[list[str], NDArray[np.int64]]:
+    """Questions and whether they are insincere: about the natural share of them, half of them, or all there are."""
+    source = "Kaggle, Quora Insincere Questions Classification, train.csv"
+    kind = "Parquet with the columns question_text, target and sample"
+    columns = _read_parquet(
+        _locate("quora", "quora_insincere_sample.parquet", source, kind), ["question_text", "target", "sample"]
+    )
+    if sample not in ("natural", "balanced", "all"):
+        raise ValueError(f"sample must be 'natural', 'balanced' or 'all'; got sample={sample!r}.")
+    kept = np.array([sample in ("all", own) for own in columns["sample"]])
+    texts = [t for t, own in zip(columns["question_text"], kept, strict=True) if own]
+    return texts, np.array(columns["target"], dtype=np.int64)[kept]
+
+
+def _read_parquet(path: Path, columns: list[str]) -> dict[str, list[Any]]:
+    from pyarrow import parquet
+
+    found: dict[str, list[Any]] = parquet.read_table(path, columns=columns).to_pydict()
+    return found
+
+
+def word_vectors(
+    path: str | os.PathLike[str] | None = None, most: int | None = None
+) -> tuple[list[str], NDArray[np.float32]]:
+    """Words and their vectors, (words, width), of a text file as GloVe and word2vec write them: plain, gz or zst.
+
+    By default the GloVe vectors of the data folder. `most` reads the first words only, which are the most frequent.
+    """
+    import pyarrow as pa
+
+    source = "Stanford GloVe 6B, nlp.stanford.edu/projects/glove"
+    given = path or _locate("glove", "glove.6B.50d.subset4811.txt.gz", source, "a word and its numbers on each line")
+    words: list[str] = []
+    rows: list[NDArray[np.float32]] = []
+    with pa.input_stream(str(given), compression="detect") as stream:
+        for line in io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8"):
+            word, *numbers = line.rstrip("\n").split(" ")
+            if len(numbers) == 1 and not rows:
+                continue  # word2vec says first how many there are
+            rows.append(np.array(numbers, dtype=np.float32))
+            if len(rows[-1]) != len(rows[0]):
+                raise ValueError(
+                    f"{given} must have as many numbers on each line; line of {word!r} has {len(rows[-1])}, the first "
+                    f"{len(rows[0])}."
+                )
+            words.append(word)
+            if len(words) == most:
+                break
+    if not rows:
+        raise ValueError(f"{given} must have words and numbers; it has none.")
+    return words, np.stack(rows)
+
+
+def cifar10() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64], list[str]]:
+    """Images (50000, 32, 32, 3) and classes to train, (10000, 32, 32, 3) and classes to test, and names of classes."""
+    from PIL import Image
+
+    source = "CIFAR-10, cs.toronto.edu/~kriz/cifar.html"
+
+    def sheet(name: str) -> NDArray[np.uint8]:
+        kind = "a sheet of 100 times 100 images, lossless"
+        with Image.open(_locate("cifar10", f"cifar10/{name}.webp", source, kind)) as image:
+            pixels = np.asarray(image.convert("RGB"))
+        return pixels.reshape(100, 32, 100, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)
+
+    with np.load(_locate("cifar10", "cifar10/labels.npz", source, "arrays train, test and names")) as file:
+        train, test = (file[part].astype(np.int64) for part in ("train", "test"))
+        names = [str(name) for name in file["names"]]
+    return np.concatenate([sheet(f"train_{i}") for i in range(1, 6)]), train, sheet("test"), test, names
