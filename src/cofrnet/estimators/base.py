@@ -50,6 +50,7 @@ LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
 PREDICT_CHUNK = 16_384  # rows, for bounded memory
 FEWEST_AT_ONCE = 256
 LADDERS_PER_PAIR = 8
+MOST_DEPTH = 1000
 BOOSTED_GROUPS = 4
 
 
@@ -191,6 +192,7 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
         require(
             decay == "auto" or (isinstance(decay, Real) and decay >= 0), "weight_decay", decay, "'auto', or 0 or more"
         )
+        require(self.depth <= MOST_DEPTH, "depth", self.depth, f"{MOST_DEPTH} or less")
         _device(self.device)
         strategies = ("joint", "boosted", "rungwise")
         require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
