@@ -27,18 +27,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import train_test_split
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
-from cofrnet.datasets import load_table
+from cofrnet.datasets import FUNCTIONS, load_table
+from cofrnet.reproduce.functions import TRUE_TERMS
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "docs" / "explanations.md"
-
-FUNCTIONS = {
-    "Matyas": (lambda x, y: 0.26 * (x**2 + y**2) - 0.48 * x * y, {(2, 0): 0.26, (0, 2): 0.26, (1, 1): -0.48}),
-    "Rosenbrock": (
-        lambda x, y: 100 * (y - x**2) ** 2 + (1 - x) ** 2,
-        {(0, 0): 1, (1, 0): -2, (2, 0): 1, (0, 2): 100, (2, 1): -200, (4, 0): 100},
-    ),
-}
 
 
 def has(module: str) -> bool:
@@ -47,7 +40,8 @@ def has(module: str) -> bool:
 
 def coefficients() -> list[dict[str, Any]]:
     rows = []
-    for name, (function, truth) in FUNCTIONS.items():
+    for name, truth in TRUE_TERMS.items():
+        function = FUNCTIONS[name].value
         rng = np.random.default_rng(0)
         X = pd.DataFrame(rng.uniform(-1, 1, (300, 2)), columns=["x", "y"])
         degree = max(sum(powers) for powers in truth)

@@ -171,6 +171,17 @@ def test_splits_are_the_same_for_all_and_do_not_overlap():
     assert y.mean() == pytest.approx(0.5, abs=0.01)
 
 
+def test_rows_without_weight_do_not_count_for_the_absolute_error():
+    from cofrnet import CoFrNetRegressor
+
+    X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    weight = np.r_[np.ones(120), np.zeros(80)]
+    y = np.where(weight > 0, X[:, 0] ** 2, 100.0)
+    given = {"variant": "F", "n_ladders": 2, "depth": 2, "solver": "least_squares", "early_stopping": False}
+    model = CoFrNetRegressor(**given, loss="absolute_error", random_state=0).fit(X, y, sample_weight=weight)
+    assert np.abs(model.predict(X) - y)[:120].mean() < 0.02
+
+
 def test_least_absolute_error_is_less_absolute_error():
     from cofrnet import CoFrNetRegressor
 

@@ -20,6 +20,8 @@ from cofrnet.files import require_writable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from cofrnet.explain.quality import Quality
+
 __all__ = ["Categorical", "Drop", "Settings", "Target", "Task", "fit", "fitted", "make_estimator", "read_training_rows"]
 
 MOST_LISTED = 40  # columns
@@ -104,20 +106,8 @@ def fit(
     if test_out is not None:
         _write_rows(table.take(held).append_column(target, _named(y[held], target).to_native()), test_out)
     if as_json:
-        print_json(
-            {
-                "model": str(path),
-                "task": chosen,
-                "rows": len(rows),
-                "columns": [report.to_dict() for report in reports],
-                "parameters": estimator.model_.spec.n_parameters,
-                "epochs": estimator.n_iter_,
-                "seconds": round(seconds, 3),
-                "validation": _validation(estimator),
-                "test": None if quality is None else {m.name: m.to_dict() for m in quality.metrics},
-                "interrupted": interrupted,
-            }
-        )
+        about = _described(estimator, chosen, len(rows), reports, seconds, quality)
+        print_json({"model": str(path), **about, "interrupted": interrupted})
     else:
         _tell_fit(estimator, seconds, len(rows), path)
         if quality is not None:
@@ -128,6 +118,22 @@ def fit(
             say(f"To measure it, hold rows out with --test 0.2, or: cofrnet evaluate {path} OTHER_ROWS")
     if interrupted:
         raise typer.Exit(130)
+
+
+def _described(
+    estimator: Any, task: str, rows: int, reports: list[Any], seconds: float, quality: Quality | None
+) -> dict[str, Any]:
+    """What came of a fit, for machines."""
+    return {
+        "task": task,
+        "rows": rows,
+        "columns": [report.to_dict() for report in reports],
+        "parameters": estimator.model_.spec.n_parameters,
+        "epochs": estimator.n_iter_,
+        "seconds": round(seconds, 3),
+        "validation": _validation(estimator),
+        "test": None if quality is None else {m.name: m.to_dict() for m in quality.metrics},
+    }
 
 
 def _write_rows(table: Any, path: Path) -> None:

@@ -467,8 +467,9 @@ device, random_state, verbose
         model = CoFrNet(starts, generator=generator, dtype=torch.float64)
         trained = least_squares(model, data.double(), validation=None if validation is None else validation.double())
         assert trained.member_losses is not None
-        if self.loss == "absolute_error":
-            trained.member_losses = least_absolute(model, data.double())
+        if self.loss == "absolute_error" and not trained.interrupted:
+            trained.member_losses = least_absolute(model, data.double()).member_losses
+            assert trained.member_losses is not None
         chosen = trained.member_losses.argsort()[: spec.n_members].tolist()
         self.model_ = CoFrNet(spec, dtype=torch.float64)
         states = [model.member(i).state_dict() for i in chosen]

@@ -72,14 +72,6 @@ def least_squares(
     x, y = data.x, data.y.reshape(-1)
     weight = None if data.weight is None else data.weight.reshape(-1)
 
-    def scores(theta: Tensor) -> Tensor:
-        _scatter(model, theta)
-        return _scores(model, x)
-
-    def slopes(theta: Tensor) -> Tensor:
-        _scatter(model, theta)
-        return jacobian(model, x)
-
     def validated(theta: Tensor) -> Tensor:
         assert validation is not None
         _scatter(model, theta)
@@ -88,12 +80,26 @@ def least_squares(
     theta = _gather(model)
     with threads_for(len(x) * theta.numel() * theta.shape[1]):
         chosen = None if validation is None else validated
-        kept, trained = levenberg_marquardt(theta, scores, slopes, y, weight, chosen, iterations, tolerance)
+        kept, trained = levenberg_marquardt(theta, *_functions(model, x), y, weight, chosen, iterations, tolerance)
     _scatter(model, kept)
     return trained
 
 
 Function = Callable[[Tensor], Tensor]
+
+
+def _functions(model: CoFrNet, x: Tensor) -> tuple[Function, Function]:
+    """Scores of the rows x and their slopes, as functions of the parameters."""
+
+    def scores(theta: Tensor) -> Tensor:
+        _scatter(model, theta)
+        return _scores(model, x)
+
+    def slopes(theta: Tensor) -> Tensor:
+        _scatter(model, theta)
+        return jacobian(model, x)
+
+    return scores, slopes
 
 
 def levenberg_marquardt(
@@ -149,38 +155,34 @@ def levenberg_marquardt(
     return kept, trained
 
 
-def least_absolute(model: CoFrNet, data: Rows, *, rounds: int = 8, iterations: int = 25) -> Tensor:
-    """Mean absolute errors of the members of `model`, fitted on in place to absolute instead of squared error.
+def least_absolute(model: CoFrNet, data: Rows, *, rounds: int = 8, iterations: int = 25) -> Trained:
+    """What came of fitting the members of `model` on, in place, to absolute instead of squared error.
 
         weights 1 / max(|residual|, a fiftieth of their mean), then least squares with them, and again
 
-    Each member keeps its best. Start from what `least_squares` found. Returns (members,).
+    Each member keeps its best. Start from what `least_squares` found. Losses of members: their mean absolute errors.
     """
     x, y = data.x, data.y.reshape(-1)
-    theta = _gather(model)
-    kept, best = theta.clone(), (y - _scores(model, x)).abs().mean(1)
+    scores, slopes = _functions(model, x)
     own = torch.ones_like(y) if data.weight is None else data.weight.reshape(-1)
+    theta = _gather(model)
+    kept, best = theta.clone(), (own * (y - scores(theta)).abs()).mean(1)
+    trained = Trained()
     with threads_for(len(x) * theta.numel() * theta.shape[1]):
         for _ in range(rounds):
-            residual = (y - _scores(model, x)).abs()
+            residual = (y - scores(theta)).abs()
             weight = own / residual.clamp_min(0.02 * residual.mean(1, keepdim=True) + 1e-12)  # (members, n)
             weight = weight / weight.mean(1, keepdim=True)
-
-            def scores(theta: Tensor) -> Tensor:
-                _scatter(model, theta)
-                return _scores(model, x)
-
-            def slopes(theta: Tensor) -> Tensor:
-                _scatter(model, theta)
-                return jacobian(model, x)
-
-            theta, _ = levenberg_marquardt(theta, scores, slopes, y, weight, None, iterations)
-            _scatter(model, theta)
-            error = (y - _scores(model, x)).abs().mean(1)
+            theta, found = levenberg_marquardt(theta, scores, slopes, y, weight, None, iterations)
+            error = (own * (y - scores(theta)).abs()).mean(1)
             better = error < best
             best, kept = torch.where(better, error, best), torch.where(better.unsqueeze(1), theta, kept)
+            trained.interrupted = found.interrupted
+            if found.interrupted:
+                break
     _scatter(model, kept)
-    return best
+    trained.member_losses = best
+    return trained
 
 
 def _step(j: Tensor, residual: Tensor, damping: Tensor) -> Tensor:
