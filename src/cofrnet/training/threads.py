@@ -9,7 +9,7 @@ import torch
 
 __all__ = ["threads_for"]
 
-EACH = 10_000_000  # multiplications of a step that keep a thread busy; with fewer, threads wait for each other
+EACH = 30_000_000  # multiplications of a step that keep a thread busy; with fewer, threads wait for each other
 
 
 @contextmanager
