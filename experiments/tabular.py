@@ -23,14 +23,14 @@ import pandas as pd
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import accuracy_score, log_loss, r2_score, roc_auc_score
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import cofrnet
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 from cofrnet.core import prepare
-from cofrnet.datasets import TABLES, load_table
+from cofrnet.datasets import TABLES
+from cofrnet.reproduce.data_tables import rows_of
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -162,16 +162,6 @@ PEERS = {
 }
 
 
-def split(name: str, seed: int) -> tuple[Any, ...]:
-    X, y = load_table(name)
-    regression = TABLES[name].task == "regression"
-    if not regression:
-        y = LabelEncoder().fit_transform(y)
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=seed, stratify=None if regression else y)
-    X, X_val, y, y_val = train_test_split(X, y, test_size=5 / 70, random_state=seed, stratify=None if regression else y)
-    return X, y, X_val, y_val, X_test, y_test, regression
-
-
 def quality(model: Any, X: Any, y: Any, regression: bool) -> dict[str, float]:
     if regression:
         return {"r2": r2_score(y, model.predict(X))}
@@ -184,7 +174,8 @@ def quality(model: Any, X: Any, y: Any, regression: bool) -> dict[str, float]:
 
 
 def run(name: str, seed: int, method: str) -> dict[str, Any]:
-    X, y, X_val, y_val, X_test, y_test, regression = split(name, seed)
+    X, y, X_val, y_val, X_test, y_test = rows_of(name, seed)
+    regression = TABLES[name].task == "regression"
     started = time.perf_counter()
     if make := OURS.get(method) or STRATEGY.get(method):
         model = make(regression).fit(X, y, X_val=X_val, y_val=y_val)

@@ -15,7 +15,9 @@ from scipy.integrate import quad
 
 from cofrnet.datasets import (
     TABLES,
+    caltech256,
     cifar10,
+    image_folder,
     imdb,
     load_table,
     quora,
@@ -205,3 +207,30 @@ def test_what_is_missing_is_named(nowhere):
     for load, file in ((imdb, "imdb_reviews"), (quora, "quora_"), (word_vectors, "glove"), (cifar10, "labels.npz")):
         with pytest.raises(FileNotFoundError, match=file):
             load()
+
+
+def test_folders_of_images(tmp_path):
+    for name in ("b/2.JPEG", "b/deeper/1.png", "a/x.webp", "a/notes.txt", "a/.hidden.png", ".git/y.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    files, labels, names = image_folder(tmp_path)
+    assert names == ["a", "b"]
+    assert [str(file.relative_to(tmp_path)) for file in files] == ["a/x.webp", "b/2.JPEG", "b/deeper/1.png"]
+    assert labels.tolist() == [0, 1, 1]
+    (tmp_path / "c").mkdir()
+    with pytest.raises(ValueError, match="'c' has none"):
+        image_folder(tmp_path)
+    with pytest.raises(ValueError, match="no folders"):
+        image_folder(tmp_path / "c")
+    with pytest.raises(FileNotFoundError, match="must be a folder"):
+        image_folder(tmp_path / "d")
+
+
+@has_data
+def test_the_folder_of_images_is_the_real_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("COFRNET_CACHE", str(tmp_path))
+    for _ in range(2):  # the second time from the cache
+        train, val = caltech256()
+        assert [len(image_folder(folder)[0]) for folder in (train, val)] == [2098, 523]
+    assert image_folder(train)[2][:3] == ["airplane", "bathtub", "billiards"]
+    assert [path.name for path in tmp_path.iterdir()] == ["caltech256_10c_64px"]

@@ -13,6 +13,8 @@ import hashlib
 import io
 import math
 import os
+import tarfile
+import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Callable
@@ -34,7 +36,9 @@ __all__ = [
     "Function",
     "Original",
     "Table",
+    "caltech256",
     "cifar10",
+    "image_folder",
     "imdb",
     "load_table",
     "quora",
@@ -392,3 +396,52 @@ def cifar10() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], 
         train, test = (file[part].astype(np.int64) for part in ("train", "test"))
         names = [str(name) for name in file["names"]]
     return np.concatenate([sheet(f"train_{i}") for i in range(1, 6)]), train, sheet("test"), test, names
+
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np.int64], list[str]]:
+    """Files of images, their classes by number, and names of classes, of a folder laid out as ImageNet is.
+
+        folder/class/anything/image.jpeg
+
+    Classes are the folders in alphabetical order; hidden files and files of other kinds are left out. No image is
+    opened: those that cannot be read are met when they are read.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} must be a folder with one folder of images for each class; there is none.")
+    names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        found = sorted(
+            path
+            for path in (root / name).rglob("*")
+            if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")
+        )
+        if not found:
+            raise ValueError(
+                f"each folder in {root} must hold images of a class; {name!r} has none that end with "
+                f"{', '.join(IMAGE_ENDINGS)}. Remove it, or put images there."
+            )
+        files += found
+        labels += [label] * len(found)
+    if not files:
+        raise ValueError(f"{root} must hold one folder of images for each class; it has no folders.")
+    return files, np.array(labels, dtype=np.int64), names
+
+
+def caltech256() -> tuple[Path, Path]:
+    """Folders of ten classes of Caltech-256 to train and to validate, 64 by 64 pixels, unpacked into the cache once."""
+    file, source = "caltech256_10c_64px.tar", "Caltech-256, doi:10.22002/D1.20087, ten classes cut to 64 by 64 pixels"
+    kind = "a tar archive of train/class/image.jpg and val/class/image.jpg"
+    unpacked = _cache() / file.removesuffix(".tar")
+    if not unpacked.exists():
+        archive = _locate("caltech256", file, source, kind)
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=unpacked.parent) as half, tarfile.open(archive) as content:
+            content.extractall(Path(half) / "all", filter="data")
+            (Path(half) / "all").rename(unpacked)
+    return unpacked / "train", unpacked / "val"

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from cofrnet import datasets
 from cofrnet.datasets import load_table
 from cofrnet.estimators import CoFrNetClassifier
 from cofrnet.reproduce.nam import NAM
@@ -143,19 +145,23 @@ def realexp_tasks(splits: int = SPLITS) -> Iterator[dict[str, Any]]:
 
 
 def rows_of(table: str, split: int) -> tuple[Any, ...]:
-    """Training, validation and test rows: X, y, X_val, y_val, X_test, y_test."""
+    """Training, validation and test rows: X, y, X_val, y_val, X_test, y_test; classes by number, and stratified."""
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import LabelEncoder
 
-    X, y = load_table(table.partition(",")[0])
-    y = LabelEncoder().fit_transform(y)
+    name = table.partition(",")[0]
+    X, y = load_table(name)
+    classes = datasets.TABLES[name].task == "classification"
+    if classes:
+        y = LabelEncoder().fit_transform(y)
     if table.endswith("balanced"):
         rng = np.random.default_rng(split)
         least = np.bincount(y).min()
         kept = np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == c))[:least] for c in np.unique(y)]))
         X, y = X.iloc[kept], y[kept]
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=split, stratify=y)
-    X, X_val, y, y_val = train_test_split(X, y, test_size=5 / 70, random_state=split, stratify=y)
+    part = partial(train_test_split, random_state=split)
+    X, X_test, y, y_test = part(X, y, test_size=0.3, stratify=y if classes else None)
+    X, X_val, y, y_val = part(X, y, test_size=5 / 70, stratify=y if classes else None)
     return X, y, X_val, y_val, X_test, y_test
 
 
