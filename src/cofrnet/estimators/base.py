@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -13,8 +12,7 @@ import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import train_test_split
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
@@ -22,20 +20,17 @@ from cofrnet.estimators.checks import checked_weight, name_of, position_of, requ
 from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
 from cofrnet.estimators.explaining import Explaining
+from cofrnet.estimators.fitting import Fitting, device_named
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.estimators.reporting import Reporting
 from cofrnet.estimators.saving import Saving
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
     Callback,
-    Checkpoint,
     LoopOptions,
-    Loss,
-    ProgressBar,
     Rows,
     Trained,
     boosted,
-    fingerprint,
     monotone_projection,
     rungwise,
     train,
@@ -45,7 +40,6 @@ __all__ = ["TabularCoFrNet"]
 
 Floats = NDArray[np.floating[Any]]
 
-FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
 PREDICT_CHUNK = 16_384  # rows, for bounded memory
 FEWEST_AT_ONCE = 256
@@ -54,7 +48,7 @@ MOST_DEPTH = 1000
 BOOSTED_GROUPS = 4
 
 
-class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
+class TabularCoFrNet(Explaining, Reporting, Saving, Fitting, BaseEstimator):
     """What the classifier and the regressor share: everything but the meaning of y."""
 
     variant: Variant
@@ -105,10 +99,6 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
         raise NotImplementedError
 
     def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
-        raise NotImplementedError
-
-    def _losses(self) -> tuple[Loss, dict[str, Loss]]:
-        """The loss, and metrics for the history."""
         raise NotImplementedError
 
     def _count_outputs(self) -> int:
@@ -193,7 +183,7 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
             decay == "auto" or (isinstance(decay, Real) and decay >= 0), "weight_decay", decay, "'auto', or 0 or more"
         )
         require(self.depth <= MOST_DEPTH, "depth", self.depth, f"{MOST_DEPTH} or less")
-        _device(self.device)
+        device_named(self.device)
         strategies = ("joint", "boosted", "rungwise")
         require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
         require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
@@ -349,20 +339,6 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
             n_members=self.n_members,
         )
 
-    def _split(self, y: NDArray[Any], rng: np.random.RandomState, given: bool) -> tuple[Any, Any]:
-        """Positions of the rows to train on, and of those held out; None where none are."""
-        everything = np.arange(len(y))
-        if given or not self.early_stopping or len(y) * self.validation_fraction < FEWEST_VALIDATION_ROWS:
-            return everything, None
-        stratify = None
-        if isinstance(self, ClassifierMixin):
-            counts = np.bincount(y.astype(np.int64))
-            stratify = y if counts.min() * self.validation_fraction >= 1 else None
-        kept, held = train_test_split(
-            everything, test_size=self.validation_fraction, random_state=rng, stratify=stratify
-        )
-        return kept, held
-
     def _start_from_linear(self, model: CoFrNet, data: Rows) -> None:
         """Start at the linear model: the head at 0, the linear path where least squares or log-loss puts it."""
         few = slice(0, LINEAR_START_ROWS)
@@ -401,17 +377,21 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
             data = data.bootstrapped(self.n_members, generator)
         spec = self.model_.spec
         if self.strategy == "joint":
-            trained = self._run(self.model_, data, validation, generator, 1, self._projection(data))
+            trained = self._run(
+                self.model_, data, validation, generator, self._options(len(data)), self._projection(data)
+            )
         else:
             for name in ("checkpoint", "monotonic_cst"):
                 require(getattr(self, name) is None, name, getattr(self, name), "None unless strategy='joint'")
             stages = BOOSTED_GROUPS if self.strategy == "boosted" else max(spec.depth, *spec.full_depths, 1)
 
+            options = self._options(len(data), stages)
+
             def start(model: CoFrNet) -> None:
                 self._start_from_linear(model, data)
 
             def fit(model: Any) -> Trained:
-                return self._run(model, data, validation, generator, stages)
+                return self._run(model, data, validation, generator, options)
 
             if self.strategy == "boosted":
                 require(self.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
@@ -419,50 +399,6 @@ class TabularCoFrNet(Explaining, Reporting, Saving, BaseEstimator):
             else:
                 self.model_, trained = rungwise(spec, start, fit, generator)
         self._record(trained)
-
-    def _run(
-        self,
-        model: Any,
-        data: Rows,
-        validation: Rows | None,
-        generator: torch.Generator,
-        stages: int,
-        project: Callable[[], None] | None = None,
-    ) -> Trained:
-        """Train one module with everything the parameters ask for: device, progress bar, checkpoints, history."""
-        device = _device(self.device) if project is None else torch.device("cpu")
-        options = self._options(len(data), stages)
-        loss, metrics = self._losses()
-        checkpoint = None
-        if self.checkpoint is not None:
-            tensors = [t for rows in (data, validation) if rows is not None for t in (rows.x, rows.y, rows.weight)]
-            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss)], *tensors)
-            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
-        if project is not None:
-            project()
-        with ExitStack() as stack:
-            callbacks = list(self.callbacks or ())
-            if self.verbose:
-                callbacks.append(stack.enter_context(ProgressBar(type(self).__name__)))
-            trained = train(
-                model.to(device),
-                loss,
-                data.to(device),
-                validation=None if validation is None else validation.to(device),
-                options=options,
-                generator=generator,
-                metrics=metrics,
-                project=project,
-                callbacks=callbacks,
-                checkpoint=checkpoint,
-            )
-        model.to("cpu")
-        return trained
-
-    def _record(self, trained: Trained) -> None:
-        self.history_ = trained.history
-        self.n_iter_ = len(trained.history.get("loss", []))
-        self.best_epoch_ = trained.best_epoch
 
     # ------------------------------------------------------------------------------ predicting
 
@@ -489,12 +425,3 @@ def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:
 def _as_rows(x: Floats, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:
     scaled = None if weight is None else torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
     return Rows(torch.from_numpy(x[rows]), torch.from_numpy(np.asarray(y)[rows]), scaled)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind = str(name).partition(":")[0]
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    require(there.get(kind, False), "device", name, f"one of auto, {', '.join(k for k, v in there.items() if v)} here")
-    return torch.device(name)

@@ -13,25 +13,21 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.utils import assert_all_finite
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from cofrnet.errors import ModelFileError
 from cofrnet.estimators.base import TabularCoFrNet
 from cofrnet.estimators.checks import as_plain, require, require_same_length
+from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.encoding import Scaling
-from cofrnet.explain.quality import Quality, quality_of_classes, quality_of_numbers
+from cofrnet.explain.quality import Quality, quality_of_numbers
 from cofrnet.files import Fields
 from cofrnet.nn import CoFrNet, Variant
 from cofrnet.training import (
     AbsoluteError,
     Callback,
     Huber,
-    LogLoss,
     Loss,
-    MultinomialLogLoss,
     Rows,
     SquaredError,
     least_absolute,
@@ -48,7 +44,7 @@ STARTS, SMALL_PARAMETERS, SMALL_ROWS = 20, 100, 5000  # of second-order least sq
 # The constructors are written out, twice: scikit-learn reads their signature.
 
 
-class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
+class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     """Classifier made of continued fractions.
 
     Parameters
@@ -210,70 +206,6 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
             self._entropy = math.log(len(self.classes_))
         return self._partial_fit(X, y, sample_weight, first)
 
-    def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
-        y = column_or_1d(as_plain(y), warn=True)
-        assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
-        if reset:
-            self.classes_ = np.unique(y)
-            if len(self.classes_) < 2:
-                raise ValueError(
-                    f"y must have two classes or more; got one class, {self.classes_[0]}. Pass rows of both."
-                )
-            shares = np.unique(y, return_counts=True)[1] / len(y)
-            self._entropy = float(-(shares * np.log(shares)).sum())
-        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = np.flatnonzero(self.classes_[codes] != y)
-        if len(unknown):
-            raise ValueError(
-                f"y must hold known classes; got {y[unknown[0]]}. The classes are {self.classes_.tolist()}."
-            )
-        return codes.astype(np.float32) if len(self.classes_) == 2 else codes
-
-    def _balance(self, y: NDArray[Any], weight: Floats | None) -> Floats | None:
-        if self.class_weight is None:
-            return weight
-        balanced = compute_sample_weight(self.class_weight, self.classes_[y.astype(np.int64)])
-        return balanced if weight is None else balanced * weight
-
-    def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
-        q = self._count_outputs()
-        names = tuple(str(name) for name in (self.classes_[1:] if q == 1 else self.classes_))
-        unit = f"log-odds of class {names[0]}" if q == 1 else "score of each class, before the softmax"
-        return np.ones(q), np.zeros(q), names, unit
-
-    def _target_fields(self) -> dict[str, Any]:
-        kind = {"b": "bool", "i": "int", "u": "int", "f": "float"}.get(self.classes_.dtype.kind, "text")
-        values = [str(c) for c in self.classes_] if kind == "text" else self.classes_.tolist()
-        return {"kind": kind, "classes": values, "entropy": self._entropy}
-
-    def _restore_target(self, fields: Fields) -> int:
-        kind = fields.text("kind")
-        read = {"text": fields.texts, "int": fields.any, "float": fields.numbers, "bool": fields.any}.get(kind)
-        if read is None:
-            raise ModelFileError(f"classes of the file must be text, int, float or bool; got {kind!r:.60}.")
-        values = (
-            [type_of(v) for v in read("classes")]
-            if (type_of := {"int": int, "bool": bool}.get(kind))
-            else read("classes")
-        )
-        self.classes_ = np.array(values, dtype=object if kind == "text" and any("\0" in v for v in values) else None)
-        if len(self.classes_) < 2 or len(set(values)) < len(values):
-            raise ModelFileError("classes of the file must be two or more, all different; they are not.")
-        self._entropy = fields.number("entropy")
-        return self._count_outputs()
-
-    def _null_loss(self) -> float:
-        return self._entropy
-
-    def _count_outputs(self) -> int:
-        return 1 if len(self.classes_) == 2 else len(self.classes_)
-
-    def _losses(self) -> tuple[Loss, dict[str, Loss]]:
-        if len(self.classes_) == 2:
-            return LogLoss(), {"accuracy": lambda s, y: ((s[..., 0] > 0) == (y.unsqueeze(1) > 0.5)).to(s.dtype)}
-        return MultinomialLogLoss(), {"accuracy": lambda s, y: (s.argmax(-1) == y.unsqueeze(1)).to(s.dtype)}
-
     def _linear_start(self, x: Floats, y: NDArray[Any], weight: Floats | None) -> tuple[Floats, Floats]:
         present = np.unique(y)
         q, p = self._count_outputs(), x.shape[1]
@@ -284,30 +216,6 @@ class CoFrNetClassifier(ClassifierMixin, TabularCoFrNet):
             if q == 1 or len(present) > 2:
                 coefficients[where], intercepts[where] = fitted.coef_, fitted.intercept_
         return coefficients, intercepts
-
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Scores: log-odds of the second class (n,), or one score a class (n, q)."""
-        scores = self._scores(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes, (n, n_classes)."""
-        scores = torch.from_numpy(self._scores(X))
-        if scores.shape[1] == 1:
-            scores = torch.cat([torch.zeros_like(scores), scores], dim=1)
-        return scores.softmax(1).numpy()
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        scores = self._scores(X)
-        codes = (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(1)
-        return self.classes_[codes]
-
-    def quality(self, X: Any, y: Any) -> Quality:
-        """How good the probabilities are: metrics with 95 % intervals, calibration and confusion."""
-        probabilities, codes = self.predict_proba(X), self._checked_targets(y, reset=False).astype(np.int64)
-        require_same_length(len(probabilities), len(codes))
-        return quality_of_classes(probabilities, codes, [str(name) for name in self.classes_])
 
 
 class CoFrNetRegressor(RegressorMixin, TabularCoFrNet):

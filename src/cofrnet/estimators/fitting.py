@@ -1,0 +1,108 @@
+"""What the estimators share of fitting: rows held out, the epoch loop with all that the parameters ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.model_selection import train_test_split
+
+from cofrnet.estimators.checks import require
+from cofrnet.training import Callback, Checkpoint, LoopOptions, Loss, ProgressBar, Rows, Trained, fingerprint, train
+
+__all__ = ["Fitting", "device_named"]
+
+FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
+
+
+class Fitting:
+    """Fitting a module to rows by the epoch loop."""
+
+    early_stopping: bool
+    validation_fraction: float
+    checkpoint: str | Path | None
+    checkpoint_every: int
+    callbacks: Iterable[Callback] | None
+    device: str
+    verbose: int
+
+    history_: dict[str, list[float]]
+    n_iter_: int
+    best_epoch_: int
+
+    def _losses(self) -> tuple[Loss, dict[str, Loss]]:
+        """The loss, and metrics for the history."""
+        raise NotImplementedError
+
+    def _split(self, y: NDArray[Any], rng: np.random.RandomState, given: bool) -> tuple[Any, Any]:
+        """Positions of the rows to train on, and of those held out; None where none are."""
+        everything = np.arange(len(y))
+        if given or not self.early_stopping or len(y) * self.validation_fraction < FEWEST_VALIDATION_ROWS:
+            return everything, None
+        stratify = None
+        if isinstance(self, ClassifierMixin):
+            counts = np.bincount(y.astype(np.int64))
+            stratify = y if counts.min() * self.validation_fraction >= 1 else None
+        kept, held = train_test_split(
+            everything, test_size=self.validation_fraction, random_state=rng, stratify=stratify
+        )
+        return kept, held
+
+    def _run(
+        self,
+        model: Any,
+        data: Rows,
+        validation: Rows | None,
+        generator: torch.Generator,
+        options: LoopOptions,
+        project: Callable[[], None] | None = None,
+    ) -> Trained:
+        """Train one module with everything the parameters ask for: device, progress bar, checkpoints, history."""
+        device = device_named(self.device) if project is None else torch.device("cpu")
+        loss, metrics = self._losses()
+        checkpoint = None
+        if self.checkpoint is not None:
+            tensors = [t for rows in (data, validation) if rows is not None for t in (rows.x, rows.y, rows.weight)]
+            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss)], *tensors)
+            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
+        if project is not None:
+            project()
+        with ExitStack() as stack:
+            callbacks = list(self.callbacks or ())
+            if self.verbose:
+                callbacks.append(stack.enter_context(ProgressBar(type(self).__name__)))
+            trained = train(
+                model.to(device),
+                loss,
+                data.to(device),
+                validation=None if validation is None else validation.to(device),
+                options=options,
+                generator=generator,
+                metrics=metrics,
+                project=project,
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+            )
+        model.to("cpu")
+        return trained
+
+    def _record(self, trained: Trained) -> None:
+        self.history_ = trained.history
+        self.n_iter_ = len(trained.history.get("loss", []))
+        self.best_epoch_ = trained.best_epoch
+
+
+def device_named(name: str) -> torch.device:
+    """The device of a name; "auto" is the best there is."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = str(name).partition(":")[0]
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    require(there.get(kind, False), "device", name, f"one of auto, {', '.join(k for k, v in there.items() if v)} here")
+    return torch.device(name)
