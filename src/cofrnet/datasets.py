@@ -355,29 +355,11 @@ def word_vectors(
 
     By default the GloVe vectors of the data folder. `most` reads the first words only, which are the most frequent.
     """
-    import pyarrow as pa
+    from cofrnet.texts import read_vectors
 
     source = "Stanford GloVe 6B, nlp.stanford.edu/projects/glove"
     given = path or _locate("glove", "glove.6B.50d.subset4811.txt.gz", source, "a word and its numbers on each line")
-    words: list[str] = []
-    rows: list[NDArray[np.float32]] = []
-    with pa.input_stream(str(given), compression="detect") as stream:
-        for line in io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8"):
-            word, *numbers = line.rstrip("\n").split(" ")
-            if len(numbers) == 1 and not rows:
-                continue  # word2vec says first how many there are
-            rows.append(np.array(numbers, dtype=np.float32))
-            if len(rows[-1]) != len(rows[0]):
-                raise ValueError(
-                    f"{given} must have as many numbers on each line; line of {word!r} has {len(rows[-1])}, the first "
-                    f"{len(rows[0])}."
-                )
-            words.append(word)
-            if len(words) == most:
-                break
-    if not rows:
-        raise ValueError(f"{given} must have words and numbers; it has none.")
-    return words, np.stack(rows)
+    return read_vectors(given, most)
 
 
 def cifar10() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64], list[str]]:

@@ -19,12 +19,15 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from cofrnet.core.bags import add_bag_gradients, bag_sums, prepare_bags
 from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
 from cofrnet.core.poles import FAR
 from cofrnet.core.vectors import adamw, clip, dot, piecewise_linear, prepare_vectors
 
 __all__ = [
     "adamw",
+    "add_bag_gradients",
+    "bag_sums",
     "clip",
     "feature_gradients",
     "feature_slopes",
@@ -536,3 +539,4 @@ def prepare() -> None:
         run_features(1, x, w, w, g.copy(), one, one, True)
         run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
     prepare_vectors()
+    prepare_bags()

@@ -10,6 +10,8 @@ from numba import prange
 
 from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
 
+PART = 65_536  # numbers of a step that a thread takes at once
+
 __all__ = ["adamw", "clip", "dot", "piecewise_linear", "prepare_vectors"]
 
 
@@ -83,6 +85,25 @@ def _scale(s: Array, by: Any) -> None:
 
 
 @jit
+def _adamw_part(values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array) -> None:
+    keep1, add1, keep2, add2, speed, inverse, least, shrunk = numbers
+    if decayed > 0:
+        _scale(values[:decayed], shrunk)
+    for j in range(values.size):
+        g = gradient[j]
+        m = keep1 * mean[j] + add1 * g
+        v = keep2 * square[j] + add2 * g * g
+        mean[j], square[j] = m, v
+        values[j] -= speed * m / (np.sqrt(v) * inverse + least)
+
+
+@jit_parallel
+def _adamw_parallel(values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array) -> None:
+    for part in prange(-(-values.size // PART)):
+        own = slice(part * PART, (part + 1) * PART)
+        _adamw_part(values[own], gradient[own], mean[own], square[own], decayed - part * PART, numbers)
+
+
 def adamw(
     values: Array,
     gradient: Array,
@@ -92,25 +113,18 @@ def adamw(
     keep: float,
     rate: float,
     root: float,
-    beta1: float,
-    beta2: float,
+    betas: tuple[float, float],
     tiny: float,
 ) -> None:
     """One step of AdamW on vectors; the first `decayed` numbers are multiplied by `keep`.
 
     `rate` is the learning rate over 1 - beta1^t, `root` the square root of 1 - beta2^t.
     """
-    numbers = np.empty(8, dtype=values.dtype)  # in the precision of the vectors
-    numbers[0], numbers[1], numbers[2], numbers[3] = beta1, 1 - beta1, beta2, 1 - beta2
-    numbers[4], numbers[5], numbers[6], numbers[7] = rate, 1 / root, tiny, keep
-    keep1, add1, keep2, add2, speed, inverse, least, shrunk = numbers
-    _scale(values[:decayed], shrunk)
-    for j in range(values.size):
-        g = gradient[j]
-        m = keep1 * mean[j] + add1 * g
-        v = keep2 * square[j] + add2 * g * g
-        mean[j], square[j] = m, v
-        values[j] -= speed * m / (np.sqrt(v) * inverse + least)
+    beta1, beta2 = betas
+    numbers = np.array(  # in the precision of the vectors
+        [beta1, 1 - beta1, beta2, 1 - beta2, rate, 1 / root, tiny, keep], dtype=values.dtype
+    )
+    team.run(_adamw_part, _adamw_parallel, values.size, values, gradient, mean, square, decayed, numbers)
 
 
 def piecewise_linear(
@@ -130,8 +144,9 @@ def piecewise_linear(
 def prepare_vectors() -> None:
     """Compile what is here for float32."""
     values, gradient, mean, square = (np.ones(1, dtype=np.float32) for _ in range(4))
-    adamw(values, gradient, mean, square, 1, 1.0, 1.0, 1.0, 0.9, 0.999, 1e-8)
+    for run in (_adamw_part, _adamw_parallel):
+        run(values, gradient, mean, square, 1, np.ones(8, dtype=np.float32))
     clip(gradient, np.zeros((1, 1, 2), dtype=np.int64), 1.0)
     pieces = np.zeros(257)
-    for run in (_piecewise_serial, _piecewise_parallel):
-        run(1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))
+    for search in (_piecewise_serial, _piecewise_parallel):
+        search(1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))

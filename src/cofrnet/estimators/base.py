@@ -23,7 +23,7 @@ from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, device_named
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.estimators.reporting import Reporting
-from cofrnet.estimators.saving import Saving
+from cofrnet.estimators.saving_tables import SavingTables
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
     Callback,
@@ -48,7 +48,7 @@ MOST_DEPTH = 1000
 BOOSTED_GROUPS = 4
 
 
-class TabularCoFrNet(Explaining, Reporting, Saving, Fitting, BaseEstimator):
+class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator):
     """What the classifier and the regressor share: everything but the meaning of y."""
 
     variant: Variant

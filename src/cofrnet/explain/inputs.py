@@ -11,7 +11,7 @@ and those reach x directly and through the curves: by their slopes, or by their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from cofrnet.core.poles import slope
 from cofrnet.nn import CoFrNet, SubsetLadders
 from cofrnet.nn.ladders import Ladders
 
-__all__ = ["Contributions", "clamped_share", "contributions", "hessians", "path_contributions", "slopes"]
+__all__ = ["Contributions", "clamped_share", "contributions", "hessians", "mean_slopes", "path_contributions", "slopes"]
 
 NUMBERS_AT_ONCE = 2**21  # for bounded memory
 NODES = (8, 16, 32, 64, 128)  # of the integrals, for rows where fewer do not suffice
@@ -91,23 +91,76 @@ def contributions(model: CoFrNet, x: Tensor, baseline: Tensor, tolerance: float 
     spec = model.spec
     values = x.new_empty(len(x), spec.n_outputs, spec.n_features)
     gap = x.new_empty(len(x), spec.n_outputs)
+    additive = model.full is None and model.subsets is None  # the first answer is exact
     for rows in _chunks(model, len(x)):
         start, end = baseline[rows], x[rows]
-        difference = model(end) - model(start)
-        left, before = torch.arange(len(end)), torch.full_like(values[rows], torch.inf)
-        additive = model.full is None and model.subsets is None  # the first answer is exact
-        for nodes in (*NODES, None):
-            part = path_contributions(model, start[left], end[left], nodes)
-            short = difference[left] - part.sum(2)
-            values[rows][left], gap[rows][left] = part, short
-            unsure = short.abs() > tolerance
-            if nodes != NODES[-1]:
-                unsure |= (part - before).abs().amax(2) > tolerance
-            unsure = unsure.any(1)
-            left, before = left[unsure], part[unsure]
-            if len(left) == 0 or additive:
-                break
+
+        def path(left: Tensor, nodes: int | None, start: Tensor = start, end: Tensor = end) -> Tensor:
+            return path_contributions(model, start[left], end[left], nodes)
+
+        values[rows], gap[rows] = _refined(path, model(end) - model(start), None, tolerance, additive)
     return Contributions(values, gap)
+
+
+@torch.no_grad()
+def mean_slopes(model: CoFrNet, x: Tensor, baseline: Tensor, tolerance: float | Tensor = 1e-5) -> Contributions:
+    """Means of the slopes along the straight line from a baseline to every row, of a model without curves.
+
+        m_j = U_j + sum_k w_kj S_k,     so that (x_j - baseline_j) m_j are the contributions
+
+    For inputs that are sums themselves, such as an embedding: what each summand adds is its own share times m. Refined
+    as `contributions` are.
+
+    x : (n, p), baseline : (p,) or (n, p), tolerance : number or (q,), in units of the score.
+    """
+    if model.curves is not None:
+        raise ValueError("mean slopes must be asked of a model without curves; got one with curves.")
+    baseline = baseline.expand_as(x)
+    spec = model.spec
+    values = x.new_empty(len(x), spec.n_outputs, spec.n_features)
+    gap = x.new_empty(len(x), spec.n_outputs)
+    for rows in _chunks(model, len(x)):
+        start, end = baseline[rows], x[rows]
+
+        def path(left: Tensor, nodes: int | None, start: Tensor = start, end: Tensor = end) -> Tensor:
+            factors = _rung_factors(model, start[left], end[left], nodes)
+            return _collected(model, factors, torch.ones_like(start[left]).T, None)
+
+        values[rows], gap[rows] = _refined(path, model(end) - model(start), end - start, tolerance)
+    return Contributions(values, gap)
+
+
+def _refined(
+    path: Callable[[Tensor, int | None], Tensor],
+    difference: Tensor,
+    steps: Tensor | None,
+    tolerance: float | Tensor,
+    exact: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """What `path` finds for each row with more and more nodes, until it stands still and accounts for the difference.
+
+    Shapes: path (rows, nodes) to (rows, q, p), contributions, or slopes where `steps` (n, p) are given that they are to
+    be multiplied by; difference (n, q). Returns what was found, (n, q, p), and what it falls short by, (n, q).
+    """
+    left = torch.arange(len(difference))
+    found: Tensor | None = None
+    gap = torch.empty_like(difference)
+    before = torch.tensor(torch.inf)
+    for nodes in (*NODES, None):
+        part = path(left, nodes)
+        terms = part if steps is None else part * steps[left].unsqueeze(1)
+        short = difference[left] - terms.sum(2)
+        found = torch.empty(len(difference), *part.shape[1:], dtype=part.dtype) if found is None else found
+        found[left], gap[left] = part, short
+        unsure = short.abs() > tolerance
+        if nodes != NODES[-1]:
+            unsure |= (terms - before).abs().amax(2) > tolerance
+        unsure = unsure.any(1)
+        left, before = left[unsure], terms[unsure]
+        if len(left) == 0 or exact:
+            break
+    assert found is not None
+    return found, gap
 
 
 def path_contributions(model: CoFrNet, start: Tensor, end: Tensor, nodes: int | None, secants: int = SECANTS) -> Tensor:

@@ -1,9 +1,14 @@
 """Torch modules made of ladders: banks of them, and the CoFrNet that combines them. Use any of them as a layer."""
 
+from cofrnet.nn.bags import Bag, BagCoFrNet, BagSpec
 from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec, LadderDropout, Variant
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, Ladders, SubsetLadders
+from cofrnet.nn.vectors import VectorCoFrNet
 
 __all__ = [
+    "Bag",
+    "BagCoFrNet",
+    "BagSpec",
     "CoFrNet",
     "CoFrNetSpec",
     "DiagonalLadders",
@@ -12,4 +17,5 @@ __all__ = [
     "Ladders",
     "SubsetLadders",
     "Variant",
+    "VectorCoFrNet",
 ]

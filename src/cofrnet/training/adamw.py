@@ -16,15 +16,20 @@ BETAS = 0.9, 0.999
 TINY = 1e-8
 
 
+def _decays(name: str) -> bool:
+    return not name.endswith(("bias", "intercept"))
+
+
 class AdamW:
     """Adam with decoupled weight decay, on parameters that become views of one vector.
 
         m <- 0.9 m + 0.1 g,   v <- 0.999 v + 0.001 g^2
         w <- (1 - shrink) w - rate m / (1 - 0.9^t) / (sqrt(v / (1 - 0.999^t)) + 1e-8)
 
-    Biases and intercepts do not shrink. Until `release`, every parameter that is learned shares memory with `values`,
-    and its `grad` with `gradient`: gradients must be written or added there in place. The numbers are those of
-    ``torch.optim.AdamW`` with weight_decay = shrink / rate, to rounding.
+    Biases and intercepts do not shrink, unless the model itself says by `decays(name)` what does. Until `release`,
+    every parameter that is learned shares memory with `values`, and its `grad` with `gradient`: gradients must be
+    written or added there in place. The numbers are those of ``torch.optim.AdamW`` with weight_decay = shrink / rate,
+    to rounding.
     """
 
     def __init__(self, model: nn.Module, members: int = 1) -> None:
@@ -32,8 +37,8 @@ class AdamW:
         kinds = sorted({f"{p.dtype} on {p.device}" for _, p in named})
         if len(kinds) != 1:
             raise ValueError(f"parameters must be of one dtype and on one device to be trained; got {kinds}.")
-        free = [p for name, p in named if name.endswith(("bias", "intercept"))]
-        decayed = [p for name, p in named if not name.endswith(("bias", "intercept"))]
+        decays = getattr(model, "decays", _decays)
+        decayed, free = ([p for name, p in named if decays(name) == whether] for whether in (True, False))
         self.parameters = [*decayed, *free]
         self.decayed = sum(p.numel() for p in decayed)
         self.values = torch.cat([p.detach().reshape(-1) for p in self.parameters])
@@ -82,7 +87,7 @@ class AdamW:
         vectors = self.values, self.gradient, self.mean, self.square
         if kernels is not None:
             arrays = [t.numpy() for t in vectors]
-            kernels.adamw(*arrays, self.decayed, 1 - shrink, rate / first, math.sqrt(second), *BETAS, TINY)
+            kernels.adamw(*arrays, self.decayed, 1 - shrink, rate / first, math.sqrt(second), BETAS, TINY)
             return
         self.values[: self.decayed].mul_(1 - shrink)
         self.mean.lerp_(self.gradient, 1 - BETAS[0])

@@ -1,0 +1,113 @@
+"""What a fitted estimator for tables puts into its file: columns, pairs, and statistics of the training rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cofrnet.estimators.encoding import CategoricalColumn, Column, NumericColumn, TableEncoder
+from cofrnet.estimators.saving import Saving, dtype_of, filled, fits, or_none, read_spec
+from cofrnet.explain.subject import ColumnProfile, TableProfile
+from cofrnet.files import Fields
+from cofrnet.nn import CoFrNet, CoFrNetSpec
+
+__all__ = ["SavingTables"]
+
+
+class SavingTables(Saving):
+    """Files of estimators for tables."""
+
+    encoder_: TableEncoder
+    profile_: TableProfile
+    pairs_: list[tuple[int, int]]
+
+    def _about(self) -> dict[str, Any]:
+        names = getattr(self, "feature_names_in_", None)
+        return super()._about() | {
+            "columns": [asdict(column) for column in self.encoder_.columns],
+            "feature_names": None if names is None else [str(name) for name in names],
+            "profile": _profile_fields(self.profile_),
+            "pairs": [list(pair) for pair in self.pairs_],
+        }
+
+    def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
+        self.encoder_ = TableEncoder(tuple(_read_column(fields) for fields in about.objects("columns")))
+        self.n_features_in_ = len(self.encoder_.columns)
+        if about.any("feature_names") is not None:
+            names = about.texts("feature_names")
+            fits(len(names) == self.n_features_in_, "feature_names", "one for each column")
+            self.feature_names_in_ = np.array(names, dtype=object)
+        spec = read_spec(about.object("spec"), sum(t.numel() for t in tensors.values()))
+        fits(spec.n_features == self.encoder_.n_inputs, "spec", "for as many inputs as the columns have")
+        fits(spec.n_outputs == outputs, "spec", "for as many outputs as y has")
+        model = CoFrNet(spec, dtype=dtype_of(tensors), generator=torch.Generator().manual_seed(0))
+        self.model_ = filled(model, tensors)
+        self.profile_ = _read_profile(about.object("profile"), self.encoder_, spec)
+        pairs = about.any("pairs")
+        positions = range(self.n_features_in_)
+        whole = isinstance(pairs, list) and all(
+            isinstance(p, list) and len(p) == 2 and all(type(j) is int and j in positions for j in p) for p in pairs
+        )
+        fits(whole, "pairs", "pairs of positions of columns")
+        self.pairs_ = [tuple(pair) for pair in pairs]
+
+
+def _read_column(fields: Fields) -> Column:
+    if "levels" in fields.values:
+        levels = fields.texts("levels")
+        fits(len(set(levels)) == len(levels), "levels", "all different")
+        return CategoricalColumn(fields.text("name"), levels)
+    knots, values = fields.numbers("knots"), fields.numbers("values")
+    rising = all(a < b for a, b in pairwise(knots)) and all(a <= b for a, b in pairwise(values))
+    fits(len(knots) == len(values) >= 2 and rising, "knots", "two or more, rising, with a value each")
+    bounded = fields.flag("bounded")
+    fits(bounded or len(knots) == 2, "knots", "two where a column is scaled by a straight line")
+    is_date = "is_date" in fields.values and fields.flag("is_date")
+    return NumericColumn(fields.text("name"), knots, values, bounded, fields.flag("has_missing"), is_date)
+
+
+def _profile_fields(profile: TableProfile) -> dict[str, Any]:
+    return {
+        "columns": [
+            {**asdict(column), "mean": or_none(column.mean), "median": or_none(column.median)}
+            for column in profile.columns
+        ],
+        "input_spreads": profile.input_spreads.tolist(),
+        "importances": profile.importances.tolist(),
+        "pairs": [[i, j, list(strength)] for i, j, strength in profile.pairs],
+    }
+
+
+def _read_profile(fields: Fields, encoder: TableEncoder, spec: CoFrNetSpec) -> TableProfile:
+    columns = []
+    for column, own in zip(encoder.columns, fields.objects("columns"), strict=True):
+        edges, counts = own.numbers("edges"), own.numbers("counts")
+        numeric = isinstance(column, NumericColumn)
+        whole = len(counts) == (len(edges) - 1 if numeric else len(column.inputs)) and bool(edges) == numeric
+        fits(whole, f"profile of column {column.name!r:.60}", "that of its kind")
+        mean, median = (own.number(name) if numeric else math.nan for name in ("mean", "median"))
+        columns.append(ColumnProfile(mean, median, edges, counts, own.number("missing"), own.number("deviation")))
+    spreads = np.array(fields.numbers("input_spreads"))
+    fits(len(spreads) == spec.n_features, "profile", "of all inputs")
+    importances = _matrix(fields.any("importances"), (spec.n_outputs, len(columns)))
+    found = []
+    for pair in fields.any("pairs") or []:
+        i, j, strength = pair
+        fits(
+            type(i) is int and type(j) is int and 0 <= i < len(columns) and 0 <= j < len(columns), "pairs", "positions"
+        )
+        found.append((i, j, tuple(_matrix([strength], (1, spec.n_outputs))[0].tolist())))
+    return TableProfile(tuple(columns), spreads, importances, tuple(found))
+
+
+def _matrix(values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+    rows = [Fields({"row": row}, "matrix").numbers("row") for row in values] if isinstance(values, list) else []
+    fits(len(rows) == shape[0] and all(len(row) == shape[1] for row in rows), "a matrix", f"of shape {shape}")
+    return np.array(rows, dtype=np.float64).reshape(shape)
