@@ -175,10 +175,11 @@ def _write_figure(figure: Any, path: Path) -> None:
 
 
 def _accuracies(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """{table: {method: accuracy by split}}, of methods with all splits."""
+    """{table: {method: accuracy by split}}, of methods with all splits; NaN where the method failed."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for record in Records(folder / "realexp.jsonl").results():
-        found.setdefault(record["table"], {}).setdefault(record["method"], {})[record["split"]] = record["accuracy"]
+        own = found.setdefault(record["table"], {}).setdefault(record["method"], {})
+        own[record["split"]] = record.get("accuracy", np.nan)
     return {
         table: {
             method: [own[split] for split in range(data_tables.SPLITS)]
@@ -209,16 +210,22 @@ def _realexp(folder: Path, docs: Path) -> list[str]:
             own = found[table].get(method)
             paper = data_tables.PAPER.get(method.removesuffix(", paper"), {}).get(table.partition(",")[0])
             printed = "" if paper is None or "8 members" in method else f" ({paper:.2f})"
-            cells.append(
-                "" if own is None else _bold(f"{np.mean(own):.4f} ± {np.std(own):.4f}", own, found[table]) + printed
-            )
+            cells.append("" if own is None else _accuracy(own, found[table]) + printed)
         if any(cells[1:]):
             rows.append(cells)
     return [*lines, *_table(["method", *tables], rows)]
 
 
+def _accuracy(own: list[float], others: dict[str, list[float]]) -> str:
+    failed = int(np.isnan(own).sum())
+    if failed == len(own):
+        return "failed"
+    text = f"{np.nanmean(own):.4f} ± {np.nanstd(own):.4f}"
+    return f"{text}, {failed} failed" if failed else _bold(text, own, others)
+
+
 def _bold(text: str, own: list[float], others: dict[str, list[float]]) -> str:
-    fair = {method: values for method, values in others.items() if method != "boosted trees"}
+    fair = {m: values for m, values in others.items() if m != "boosted trees" and not np.isnan(values).any()}
     best = max(fair.values(), key=np.mean)
     alike = own == best or float(ttest_rel(own, best).pvalue) >= SIGNIFICANT
     return f"**{text}**" if alike and own in fair.values() else text
