@@ -15,11 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
+from cofrnet.explain.words import TextExplanation, WordExplanation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["curve", "curves", "image", "importances", "ladder", "series", "surface", "waterfall", "words"]
+__all__ = [
+    "curve",
+    "curves",
+    "image",
+    "importances",
+    "ladder",
+    "series",
+    "surface",
+    "text",
+    "waterfall",
+    "word_bars",
+    "words",
+]
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
 PALETTE = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#F0E442", "#000000")
@@ -391,9 +404,17 @@ def image(
 
 
 def words(
-    weights: Mapping[str, float], ax: Axes | None = None, path: str | Path | None = None, random_state: int = 0
+    weights: Mapping[str, float] | WordExplanation,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+    random_state: int = 0,
 ) -> Axes:
-    """A cloud of words, their size by what they do: red adds to the score, blue takes from it."""
+    """A cloud of words, their size by what they do: red adds to the score, blue takes from it.
+
+    Of an explanation, the hundred most important words that are no stop words.
+    """
+    if isinstance(weights, WordExplanation):
+        weights = weights.sizes(100, pairs=False, stop_words=True)
     try:
         from wordcloud import WordCloud
     except ImportError as error:
@@ -411,3 +432,73 @@ def words(
     ax.axis("off")
     _saved(ax, path)
     return ax
+
+
+def word_bars(
+    explanation: WordExplanation,
+    most: int = 15,
+    output: str | int = 0,
+    pairs: bool | None = None,
+    stop_words: bool = False,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+) -> Axes:
+    """Bars of the most important words and pairs, the largest on top: red adds to the score, blue takes from it."""
+    c = _chosen(explanation.output_names, output)[0]
+    found = explanation.top(most, c, pairs, stop_words)[::-1]
+    ax = _new(ax, 6, 0.9 + 0.28 * len(found))
+    colors = [RED if effect > 0 else BLUE for _, _, effect in found]
+    ax.barh(range(len(found)), [np.sign(effect) * size for _, size, effect in found], color=colors)
+    ax.set_yticks(range(len(found)), [_literal(name) for name, _, _ in found])
+    ax.axvline(0, color=GREY, lw=0.8)
+    ax.set_xlabel(_wrapped(f"{explanation.definition}, with its sign; {explanation.unit}", 70), fontsize="small")
+    _plain(ax)
+    _saved(ax, path)
+    return ax
+
+
+def text(
+    explanation: TextExplanation,
+    row: int = 0,
+    output: str | int = 0,
+    most: int = 1200,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+) -> Axes:
+    """A text with its words shaded by what they add: red adds to the score, blue takes from it.
+
+    Of a long text the first `most` characters.
+    """
+    c = _chosen(explanation.output_names, output)[0]
+    per_line, step = 84, 1.0
+    ax = _new(ax, 9, 4)
+    strongest = max(explanation.strength(row, c), 1e-9)
+    x, y, used = 0, 0.0, 0
+    for piece, value in explanation.pieces(row, c):
+        for word in piece.replace("\t", " ").split("\n") if value is None else [piece]:
+            if value is None and x and "\n" in piece and word == "":
+                x, y = 0, y + step
+            if x + len(word) > per_line and word.strip():
+                x, y = 0, y + step
+            shade = None
+            if value is not None:
+                color = RED if value > 0 else BLUE
+                shade = {"facecolor": color, "alpha": 0.65 * min(1.0, abs(value) / strongest), "lw": 0, "pad": 1.5}
+            ax.text(x, y, _literal(word), family="monospace", fontsize=8, va="center", bbox=shade)
+            x += len(word)
+            used += len(word)
+        if used > most:
+            ax.text(x, y, " …", family="monospace", fontsize=8, va="center")
+            break
+    ax.set_xlim(0, per_line + 2)
+    ax.set_ylim(y + step, -step)
+    score = f"score {explanation.scores[row, c]:+.3g} ({explanation.unit})"
+    ax.set_title(_literal(score), fontsize="medium", loc="left")
+    ax.axis("off")
+    _saved(ax, path)
+    return ax
+
+
+def _literal(text: str) -> str:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, Threads, app
-from cofrnet.cli.output import busy, say, tell
-from cofrnet.cli.using import load_model, read_rows
+from cofrnet.cli.output import busy, print_texts, say, tell
+from cofrnet.cli.using import load_model, read_rows, reads_text
 from cofrnet.files import require_writable, write_atomically
 
 __all__: list[str] = []
@@ -78,7 +78,12 @@ def explain_local(
     X = read_rows(estimator, data, None, format)[0]
     chosen = _rows(rows, len(X))
     X = X[chosen] if not hasattr(X, "take") or hasattr(X, "dtype") else X.take(chosen)
-    explanation = estimator.explain_local(X, method=method.value)
+    if reads_text(estimator):
+        if method is not Method.integrated:
+            raise typer.BadParameter("words have contributions and no slopes: leave --method out.")
+        explanation = estimator.explain_local(X)
+    else:
+        explanation = estimator.explain_local(X, method=method.value)
     _give(replace(explanation, rows=np.array(chosen)), out, as_json)
 
 
@@ -113,6 +118,8 @@ def _give(explanation: Any, out: Path | None, as_json: bool) -> None:
             tell(f"written to {out}")
     elif as_json:
         typer.echo(explanation.to_json(indent=2))
+    elif hasattr(explanation, "pieces"):
+        print_texts(explanation)
     else:
         tell(str(explanation))
 
@@ -126,6 +133,7 @@ def plot(
     pair: Annotated[tuple[str, str] | None, typer.Option(help="Draw what two features do together.")] = None,
     row: Annotated[int | None, typer.Option(min=0, help="Draw why this row of DATA is scored as it is.")] = None,
     curves: Annotated[bool, typer.Option("--curves", help="Draw the curves of the most important features.")] = False,
+    cloud: Annotated[bool, typer.Option("--cloud", help="Of texts: draw a cloud of the words that matter.")] = False,
     format: DataFormat = None,  # noqa: A002
     threads: Threads = None,
 ) -> None:
@@ -144,13 +152,26 @@ def plot(
     require_writable(out)
 
     estimator = load_model(model)
-    X = None if data is None else read_rows(estimator, data, None, format)[0]
+    X: Any = None if data is None else read_rows(estimator, data, None, format)[0]
     if row is not None:
         if X is None:
             raise typer.BadParameter("--row needs the rows: name DATA.")
         if row >= len(X):
             raise ValueError(f"row must be from 0 to {len(X) - 1}; got {row}.")
-        axes: Any = draw.waterfall(estimator.explain_local(X[row : row + 1]))
+    axes: Any
+    if reads_text(estimator):
+        if feature is not None or pair is not None or curves:
+            raise typer.BadParameter("a model of texts has words and no curves: use --cloud, --row, or neither.")
+        if row is not None:
+            axes = draw.text(estimator.explain_local(X[row : row + 1]))
+        elif cloud:
+            axes = draw.words(estimator.explain_global(X))
+        else:
+            axes = draw.word_bars(estimator.explain_global(X), stop_words=True)
+    elif cloud:
+        raise typer.BadParameter("--cloud is for models of texts.")
+    elif row is not None:
+        axes = draw.waterfall(estimator.explain_local(X[row : row + 1]))
     elif feature is not None:
         axes = draw.curve(estimator.curve(feature, X))
     elif pair is not None:
@@ -240,6 +261,8 @@ def formula(
     Example: `cofrnet formula model.cofrnet --format sql --name customers > score.sql`
     """
     estimator = load_model(model)
+    if reads_text(estimator):
+        raise ValueError("a model of texts has thousands of words and is no formula to read; see cofrnet explain.")
     if format is Formula.latex:
         text = estimator.to_latex(form.value)
     elif format is Formula.sympy:

@@ -62,8 +62,10 @@ def fit(
     out: Out = Path("model.cofrnet"),
     task: Annotated[Task, typer.Option(help="What is predicted; auto looks at the target.")] = Task.auto,
     variant: Annotated[
-        Variant, typer.Option(help="S stacked (best), D one curve a feature (most readable), F or DL as in the paper.")
-    ] = Variant.S,
+        Variant | None,
+        typer.Option(help="S stacked (best, the default), D one curve a feature (most readable), F or DL (the paper)."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="A column of texts to read, and no other.")] = None,
     settings: Settings = None,
     drop: Drop = None,
     categorical: Categorical = None,
@@ -82,18 +84,27 @@ def fit(
     nothing. Rows without a target are left out.
 
     Examples: `cofrnet fit churn.csv -t Churn --drop customerID --test 0.2`, `cofrnet fit bikes.parquet
-    -t count --set n_members=8`
+    -t count --set n_members=8`, `cofrnet fit reviews.parquet --text review -t label`
     """
     if test_out is not None and test == 0:
         raise typer.BadParameter("--test-out needs rows to be held out: say --test 0.2.")
     for path in (out, *([] if test_out is None else [test_out])):
         require_writable(path)
-    make_estimator("classification" if task is Task.auto else task.value, settings)  # wrong settings, before long work
-    table, y, chosen, reports = read_training_rows(data, target, task, drop, categorical, weight, format, not as_json)
+    kind = "text" if text is not None else "classification" if task is Task.auto else task.value
+    make_estimator(kind, settings)  # wrong settings, before long work
+    reports: list[Any] = []
+    if text is not None:
+        table, y = _read_texts(data, text, target, task, weight, format, not as_json)
+        chosen = kind
+    else:
+        table, y, chosen, reports = read_training_rows(
+            data, target, task, drop, categorical, weight, format, not as_json
+        )
     weights = None if weight is None else _weights(table, weight)
     table = table if weight is None else table.drop_columns([weight])
     shown = int(sys.stderr.isatty())
-    estimator = make_estimator(chosen, settings, variant=variant.value, random_state=seed, device=device, verbose=shown)
+    asked = {} if variant is None else {"variant": variant.value}
+    estimator = make_estimator(chosen, settings, **asked, random_state=seed, device=device, verbose=shown)
     rows, held = _split(y, test, chosen, seed)
     with busy("preparing (some ten seconds, once on a machine)"):
         from cofrnet.core import prepare
@@ -161,8 +172,9 @@ def _tell_fit(estimator: Any, seconds: float, rows: int, path: Path) -> None:
     spec = estimator.model_.spec
     found = _validation(estimator)
     measured = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
+    ladders = getattr(spec, "total_ladders", spec.n_ladders)
     tell(
-        f"Fitted {rows} rows in {seconds:.1f} s: {spec.total_ladders} ladders of depth {spec.depth}, "
+        f"Fitted {rows} rows in {seconds:.1f} s: {ladders} ladders of depth {spec.depth}, "
         f"{spec.n_parameters} parameters" + (f"; on validation rows: {measured}" if found else "") + "."
     )
     tell(f"model written to {path}")
@@ -224,6 +236,62 @@ def read_training_rows(
     return table, y, found, reports
 
 
+def _read_texts(
+    data: str,
+    text: str,
+    target: str,
+    task: Task,
+    weight: str | None,
+    format: Any,  # noqa: A002
+    told: bool,
+) -> tuple[pa.Table, Any]:
+    """A column of texts (and of weights), and the target."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from cofrnet.cli.columns import target_task, with_target
+    from cofrnet.tables import column_names, read_table
+
+    if task is Task.regression:
+        raise typer.BadParameter("texts are classified: --task regression does not go with --text.")
+    others = [] if weight is None else [weight]
+    if target in (text, weight):
+        raise ValueError(f"the target must be another column than the texts and the weights; got {target!r} for both.")
+    if data != "-":  # from a pipe, which is read once, all columns are read first
+        names = column_names(data, format)
+        for name in (text, target, *others):
+            if name not in names:
+                raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(names)}.")
+    with busy(f"reading {data}"):
+        table = read_table(data, format, text=(text,))
+    for name in (text, target, *others):
+        if name not in table.column_names:
+            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
+    left_out = [name for name in table.column_names if name not in (text, target, *others)]
+    table, column, y, without = with_target(table.select([text, target, *others]), target, data)
+    if without:
+        say(f"{without} rows have no target and are left out.")
+    if target_task(column)[0] == "regression" and task is Task.auto:
+        raise ValueError(
+            f"the target {target!r} must hold classes; got numbers such as {y[0]!r}. Use --task classification if "
+            "they are."
+        )
+    texts = table[text].cast(pa.string())
+    table = table.set_column(table.column_names.index(text), text, texts)
+    empty = int(pc.sum(pc.equal(pc.utf8_length(texts.fill_null("")), 0)).as_py() or 0)
+    if told:
+        lengths = np.asarray(pc.utf8_length(texts.fill_null("")))
+        tell(
+            f"{data}: {len(y)} texts in column {text!r}, {int(np.median(lengths))} characters in the middle, "
+            f"{lengths.max()} at most, {empty} empty."
+        )
+        tell(f"target {target!r}: {len(np.unique(y))} classes.")
+        if left_out:
+            tell(f"not read: {_listed(left_out)}.")
+    return table, y
+
+
 def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: str, why: str, distinct: int) -> None:
     word = {"number": "number", "category": "category", "date": "date", "bool": "true/false"}
     shown = reports if len(reports) <= MOST_LISTED else [r for r in reports if r.warning or r.missing][:MOST_LISTED]
@@ -277,9 +345,9 @@ def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
 
 def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:
     """The estimator with the parameters of --set."""
-    from cofrnet.estimators import CoFrNetClassifier, CoFrNetRegressor
+    from cofrnet.estimators import CoFrNetClassifier, CoFrNetRegressor, CoFrNetTextClassifier
 
-    kind = CoFrNetClassifier if task == "classification" else CoFrNetRegressor
+    kind: Any = {"classification": CoFrNetClassifier, "text": CoFrNetTextClassifier}.get(task, CoFrNetRegressor)
     known = kind().get_params(deep=False)
     for setting in settings or ():
         name, sign, text = setting.partition("=")

@@ -15,7 +15,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from cofrnet.explain.quality import Quality
 
-__all__ = ["busy", "counted", "print_json", "print_table", "quality_table", "say", "tell", "warn"]
+__all__ = ["busy", "counted", "print_json", "print_table", "print_texts", "quality_table", "say", "tell", "warn"]
 
 WIDE = 100  # columns of a table that goes to a file or a pipe
 
@@ -59,6 +59,38 @@ def quality_table(quality: Quality, title: str) -> None:
     """Print metrics with their intervals."""
     rows = [(m.name, f"{m.value:.4g}", f"{m.low:.4g} to {m.high:.4g}", f"{m.constant:.4g}") for m in quality.metrics]
     print_table(("metric", "value", "95 % interval", "constant prediction"), rows, title)
+
+
+def print_texts(explanation: Any, most: int = 10) -> None:
+    """Print texts with their words coloured by what they add, and the strongest of them below."""
+    from rich.text import Text
+
+    console = _console()
+    console.print(f"{explanation.definition}; {explanation.unit}", soft_wrap=True, markup=False)
+    for i in range(min(len(explanation), most)):
+        for c, output in enumerate(explanation.output_names):
+            console.print()
+            title = f"row {explanation.places[i]}, {output}: score {explanation.scores[i, c]:+.4g}"
+            console.print(Text(title, style="bold"), soft_wrap=True)
+            strongest = max(explanation.strength(i, c), 1e-9)
+            shown = Text()
+            for piece, value in explanation.pieces(i, c):
+                share = 0.0 if value is None else abs(value) / strongest
+                strength = "" if share < 0.15 else "bold " if share > 0.5 else ""
+                style = "" if share < 0.15 else f"{strength}{'red' if value > 0 else 'blue'}"
+                shown.append(_printable(piece), style)
+            console.print(shown, soft_wrap=True)
+            words = explanation.strongest(i, c)
+            console.print(", ".join(f"{_printable(word)} {value:+.3f}" for word, value in words), markup=False)
+    if len(explanation) > most:
+        console.print(
+            f"\nand {len(explanation) - most} more: choose with --rows, or write all with --out", markup=False
+        )
+
+
+def _printable(text: str) -> str:
+    """Text without what would move a terminal's cursor or change its colours."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)
 
 
 @contextmanager

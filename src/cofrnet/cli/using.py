@@ -26,6 +26,23 @@ def load_model(path: Path) -> Any:
         return load(path)
 
 
+def reads_text(model: Any) -> bool:
+    """Whether a model reads one column of texts."""
+    return hasattr(model, "vocabulary_")
+
+
+def text_column(model: Any, data: str, format: Any) -> str:  # noqa: A002
+    """The column that a model of texts reads: the one it was fitted to, or the only one there is."""
+    from cofrnet.tables import column_names
+
+    if model.text_name_ is not None:
+        return str(model.text_name_)
+    names = column_names(data, format)
+    if len(names) != 1:
+        raise ValueError(f"{data} must have one column, of texts: the model does not know the name of its own.")
+    return names[0]
+
+
 def _kinds(model: Any) -> dict[str, Any]:
     """What each column was in training."""
     kinds: dict[str, Any] = {}
@@ -91,6 +108,12 @@ def model_batches(
 
     from cofrnet.tables import ahead, as_kinds, batches, read_table
 
+    if reads_text(model):
+        name = text_column(model, data, format)
+        goal: dict[str, Any] = {} if target is None else {target: "category"}
+        for part in ahead(batches(data, goal, format, (name, *others))):
+            yield part.select([name]), part
+        return
     if hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]
         levels = _Levels(model)
@@ -276,7 +299,7 @@ def info(model: ModelPath, as_json: AsJson = False) -> None:
     """Say what is in a model file: the model, its columns, how it was trained, what matters to it."""
     estimator = load_model(model)
     if as_json:
-        about = {k: v for k, v in estimator._about().items() if k != "profile"}
+        about = {k: v for k, v in estimator._about().items() if k not in ("profile", "vocabulary")}
         print_json(about | {"columns": _columns(estimator)})
         return
     tell(f"{model}: {estimator.target_name_ or 'a target without a name'}")
@@ -286,6 +309,10 @@ def info(model: ModelPath, as_json: AsJson = False) -> None:
 
 
 def _columns(estimator: Any) -> list[dict[str, Any]]:
+    if reads_text(estimator):
+        known = estimator.vocabulary_
+        values = f"{len(known.words)} words and {len(known.pairs)} pairs"
+        return [{"name": estimator.text_name_ or "", "kind": "text", "values": values}]
     kinds = _kinds(estimator)
     found = []
     for column in estimator.encoder_.columns:

@@ -46,8 +46,10 @@ def as_plain(y: Any) -> Any:
 
 
 def name_of(y: Any) -> str | None:
-    """The name of y, where it is a series with a name."""
+    """The name of y, where it is a series with a name or a table of one column."""
     native = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(native, nw.DataFrame) and native.shape[1] == 1:
+        native = native.get_column(native.columns[0])
     return str(native.name) if isinstance(native, nw.Series) and native.name not in (None, "") else None
 
 

@@ -24,6 +24,7 @@ class SavingTexts(Saving):
     input: str
     length: int
     vocabulary_: Vocabulary
+    text_name_: str | None
     weights_: NDArray[np.float64]
     statistics_: tuple[NDArray[Any], NDArray[Any], NDArray[Any], int]
 
@@ -49,10 +50,14 @@ class SavingTexts(Saving):
                 "own_tokenizer": self.tokenizer is not None,  # type: ignore[attr-defined]
             },
             "explained_texts": self.statistics_[3],
+            "text_name": self.text_name_,
         }
 
     def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
         self._restore_vocabulary(tensors, about.object("vocabulary"))
+        named = about.any("text_name")
+        fits(named is None or isinstance(named, str), "name of the texts", "text")
+        self.text_name_ = named
         size = len(self.vocabulary_)
         own = {name: t for name, t in tensors.items() if name.startswith("model/")}
         numbers = sum(t.numel() for t in own.values())

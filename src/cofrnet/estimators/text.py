@@ -182,7 +182,7 @@ class CoFrNetTextClassifier(Classes, ExplainingWords, SavingTexts, Fitting, Clas
         """
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
-        self.target_name_ = name_of(y)
+        self.target_name_, self.text_name_ = name_of(y), name_of(X)
         texts = as_texts(X)
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(texts), len(targets))

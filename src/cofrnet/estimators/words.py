@@ -29,6 +29,7 @@ class ExplainingWords:
     vocabulary_: Vocabulary
     statistics_: tuple[NDArray[Any], NDArray[Any], NDArray[Any], int]
     model_: Any
+    input: str
 
     def explain_local(self, X: Any) -> TextExplanation:
         """What every word of every text adds to the score, from an empty text on; the sums are checked (`gap`).
@@ -108,6 +109,23 @@ class ExplainingWords:
         )
         spelled = [self.vocabulary_.name(j) for j in known.tolist()]
         return explained.overall(spelled, is_pair, (sums[known], sizes[known], counts[known]), n, names, unit)
+
+    def summary(self) -> str:
+        """A page of text: what the model is, how it was trained, and what matters to it."""
+        check_is_fitted(self)
+        spec, history = self.model_.spec, getattr(self, "history_", {})
+        words, pairs = len(self.vocabulary_.words), len(self.vocabulary_.pairs)
+        members = f", {spec.n_members} members" if spec.n_members > 1 else ""
+        kind = f"variant {spec.variant}," if self.input == "vectors" else f"{spec.n_ladders} full"
+        lines = [
+            f"{type(self).__name__}, input {self.input!r}: {kind} ladders of depth {spec.depth}{members}",
+            f"{words} words and {pairs} pairs; {spec.n_parameters} parameters",
+        ]
+        if "validation_loss" in history:
+            best, losses = getattr(self, "best_epoch_", -1), history["validation_loss"]
+            kept = f"weights of epoch {best + 1}: validation loss {losses[best]:.4g}"
+            lines.append(f"trained {len(losses)} epochs, {'the start was best' if best < 0 else kept}")
+        return "\n".join([*lines, "", str(self.explain_global())])
 
     def _keep_statistics(self, texts: Sequence[str]) -> None:
         self.statistics_ = self._statistics([texts[i] for i in evenly(len(texts), STATISTICS_TEXTS)])

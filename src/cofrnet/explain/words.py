@@ -235,6 +235,10 @@ class WordExplanation(Explanation):
                 break
         return found
 
+    def sizes(self, most: int = 100, output: int = 0, **chosen: Any) -> dict[str, float]:
+        """Importances by name, with the sign of the effect, of the `top` names."""
+        return {name: size if effect > 0 else -size for name, size, effect in self.top(most, output, **chosen)}
+
     def __str__(self) -> str:
         """The most important words and pairs."""
         lines = [self.definition, f"scale: {self.unit}; {self.n_texts} texts"]
