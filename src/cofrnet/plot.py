@@ -471,7 +471,7 @@ def text(
     """
     c = _chosen(explanation.output_names, output)[0]
     per_line, step = 84, 1.0
-    ax = _new(ax, 9, 4)
+    ax = _new(ax, 7.6, 4)
     strongest = max(explanation.strength(row, c), 1e-9)
     x, y, used = 0, 0.0, 0
     for piece, value in explanation.pieces(row, c):
@@ -484,11 +484,11 @@ def text(
             if value is not None:
                 color = RED if value > 0 else BLUE
                 shade = {"facecolor": color, "alpha": 0.65 * min(1.0, abs(value) / strongest), "lw": 0, "pad": 1.5}
-            ax.text(x, y, _literal(word), family="monospace", fontsize=8, va="center", bbox=shade)
+            ax.text(x, y, _literal(word), family="monospace", fontsize=10, va="center", bbox=shade)
             x += len(word)
             used += len(word)
         if used > most:
-            ax.text(x, y, " …", family="monospace", fontsize=8, va="center")
+            ax.text(x, y, " …", family="monospace", fontsize=10, va="center")
             break
     ax.set_xlim(0, per_line + 2)
     ax.set_ylim(y + step, -step)

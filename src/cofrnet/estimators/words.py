@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+import cofrnet
 from cofrnet.explain import words as explained
 from cofrnet.explain.subject import evenly
 from cofrnet.explain.words import TextExplanation, WordExplanation
@@ -109,6 +113,59 @@ class ExplainingWords:
         )
         spelled = [self.vocabulary_.name(j) for j in known.tolist()]
         return explained.overall(spelled, is_pair, (sums[known], sizes[known], counts[known]), n, names, unit)
+
+    def token_ids(self, X: Any) -> NDArray[np.int64]:
+        """Numbers of the words of texts, as exported programs read them, (n, T).
+
+        For a bag the different words and pairs that the model knows, -1 after the last; for vectors the first words in
+        their order, 0 for none. Numbers are places in ``vocabulary_``.
+        """
+        me: Any = self
+        x = me._encoded(me._texts(X))
+        if not isinstance(x, Bag):
+            return x.numpy()
+        counts = x.offsets.diff().numpy()
+        found = np.full((len(x), max(1, int(counts.max(initial=0)))), -1, dtype=np.int64)
+        found[np.arange(found.shape[1]) < counts[:, None]] = x.ids.numpy()
+        return found
+
+    def to_onnx(self, path: str | os.PathLike[str], contributions: bool = False, opset: int = 25) -> Path:
+        """Write an ONNX file that takes "words", (n, T) of int64 as `token_ids` gives them; returns its path.
+
+        Outputs are "label" and "probabilities". The metadata hold the words by their numbers, and pairs as numbers of
+        words.
+        """
+        from cofrnet.export import texts
+
+        return texts.to_onnx(self._program(contributions), self.classes_, self._described(), path, opset)  # type: ignore[attr-defined]
+
+    def to_torch(self, path: str | os.PathLike[str], contributions: bool = False) -> Path:
+        """Write a ``torch.export`` program, which needs torch alone, of what `token_ids` gives; returns its path."""
+        from cofrnet.export import texts
+
+        return texts.to_torch(self._program(contributions), self._described(), path)
+
+    def _program(self, contributions: bool) -> Any:
+        from cofrnet.export import texts
+
+        check_is_fitted(self)
+        if contributions:
+            raise ValueError("contributions of words must be asked of explain_local; exported texts give none.")
+        model = copy.deepcopy(self.model_).eval().requires_grad_(False)
+        return texts.TextProgram(model, torch.from_numpy(self.weights_))  # type: ignore[attr-defined]
+
+    def _described(self) -> dict[str, Any]:
+        """What an exported file says of itself."""
+        _, _, outputs, unit = self._score_scale()  # type: ignore[attr-defined]
+        return {
+            "cofrnet": cofrnet.__version__,
+            "outputs": list(outputs),
+            "unit": unit,
+            "classes": [str(name) for name in self.classes_],  # type: ignore[attr-defined]
+            "words": list(self.vocabulary_.words),
+            "pairs": self.vocabulary_.pairs.tolist(),
+            "buckets": self.vocabulary_.n_buckets,
+        }
 
     def summary(self) -> str:
         """A page of text: what the model is, how it was trained, and what matters to it."""

@@ -26,7 +26,7 @@ from cofrnet.explain.inputs import path_contributions
 from cofrnet.explain.subject import Subject
 from cofrnet.files import write_atomically
 
-__all__ = ["Program", "to_onnx", "to_torch"]
+__all__ = ["OPSET", "Program", "add_label", "quiet", "to_onnx", "to_torch"]
 
 NODES, SECANTS = 64, 8  # of the integrals behind the contributions; of clamped ladders, which may jump
 OPSET = 25
@@ -167,7 +167,7 @@ class Program(nn.Module):
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the remarks of torch's exporters about themselves."""
     import logging
 
@@ -194,7 +194,7 @@ def to_torch(program: Program, columns: Sequence[Any], about: dict[str, Any], pa
 
     It needs torch alone. The file "cofrnet.json" in it tells the columns, their levels and the outputs.
     """
-    with _quiet():
+    with quiet():
         exported = _exported(program, len(columns))
         content = io.BytesIO()
         text = json.dumps(about | {"columns": [_described(column) for column in columns]})
@@ -230,7 +230,7 @@ def to_onnx(
     except ImportError:
         raise ImportError("ONNX needs the package onnx. Install it with: pip install 'cofrnet[onnx]'") from None
     names = [*(CLASSES[1:] if classes is not None else NUMBERS), *(["contributions"] if program.contributions else [])]
-    with _quiet():
+    with quiet():
         exported = torch.onnx.export(
             program.eval(), (torch.zeros(3, len(columns), dtype=torch.float64),), dynamo=True, opset_version=opset,
             input_names=["table"], output_names=names, dynamic_shapes=({0: torch.export.Dim("rows")},), verbose=False,
@@ -252,7 +252,7 @@ def to_onnx(
         _rename_input(graph, "table", "cofrnet/table")
         _read_columns(graph, columns)
     if classes is not None:
-        _add_label(graph, classes)
+        add_label(graph, classes)
     if classes is None and not program.several:
         _flatten(graph, NUMBERS[0])
     onnx.helper.set_model_props(body, {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()})
@@ -305,7 +305,7 @@ def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
     graph.node.extend([*nodes, *rest])
 
 
-def _add_label(graph: Any, classes: Sequence[Any]) -> None:
+def add_label(graph: Any, classes: Sequence[Any]) -> None:
     """The most probable class, as the first output: text or int64."""
     from onnx import TensorProto, helper
 
