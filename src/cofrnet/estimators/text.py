@@ -22,6 +22,7 @@ from torch import Tensor
 from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named
+from cofrnet.estimators.reporting_texts import ReportingTexts
 from cofrnet.estimators.saving_texts import SavingTexts
 from cofrnet.estimators.words import ExplainingWords
 from cofrnet.nn import Bag, BagCoFrNet, BagSpec, CoFrNetSpec, VectorCoFrNet
@@ -37,7 +38,9 @@ AT_ONCE = 4096  # texts, for bounded memory
 VECTORS_AT_ONCE = 256
 
 
-class CoFrNetTextClassifier(Classes, ExplainingWords, SavingTexts, Fitting, ClassifierMixin, BaseEstimator):
+class CoFrNetTextClassifier(
+    Classes, ExplainingWords, ReportingTexts, SavingTexts, Fitting, ClassifierMixin, BaseEstimator
+):
     """Classifier of texts made of continued fractions.
 
     With the default input, a text is the set of its words and of its pairs of neighbouring words. Each has a weight:

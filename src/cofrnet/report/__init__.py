@@ -25,7 +25,7 @@ from cofrnet.explain.series import SeriesExplanation
 from cofrnet.export.code import to_code
 from cofrnet.export.plan import Plan
 
-__all__ = ["Feature", "Page", "Rows", "html"]
+__all__ = ["Feature", "Page", "Rows", "html", "metric_words", "quality_note", "render", "script", "short"]
 
 HERE = Path(__file__).parent
 MOST_PROGRAM = 4_000_000  # characters of the model in the page; a larger one is left out, and the page says so
@@ -95,27 +95,39 @@ class Page:
 
 def html(page: Page) -> str:
     """The text of the page."""
+    program = to_code(page.plan, "javascript", "score")
+    live = len(program) <= MOST_PROGRAM
+    scripts = [script("common.js"), _plotly(), *([program] if live else []), script("page.js")]
+    return render(
+        "page.html.j2",
+        scripts,
+        _data(page),
+        **_words(page),
+        live=live,
+        live_note="The model is too large to be put into this page, so its features cannot be moved here. With fewer "
+        'columns, fewer ladders or variant="D" it would fit.',
+    )
+
+
+def script(name: str) -> str:
+    """A script of ours."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def render(template: str, scripts: Sequence[str], data: Any, **said: Any) -> str:
+    """The text of a page: a template, the scripts that may run in it, and the data that they read."""
     try:
         from jinja2 import Environment, FileSystemLoader
         from markupsafe import Markup
     except ImportError:
         raise ImportError("a report needs jinja2. Install it with: pip install 'cofrnet[report]'") from None
-
-    program = to_code(page.plan, "javascript", "score")
-    live = len(program) <= MOST_PROGRAM
-    scripts = {"plotly": _plotly(), "script": (HERE / "page.js").read_text(encoding="utf-8")}
-    if live:
-        scripts["program"] = program
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
-    return environment.get_template("page.html.j2").render(
-        **_words(page),
-        **{name: Markup(text) for name, text in scripts.items()},
-        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
-        data=Markup(_json(_data(page))),
-        live=live,
-        live_note="The model is too large to be put into this page, so its features cannot be moved here. With fewer "
-        'columns, fewer ladders or variant="D" it would fit.',
-        policy=_policy(scripts.values()),
+    return environment.get_template(template).render(
+        **said,
+        scripts=[Markup(text) for text in scripts],
+        css=Markup(script("page.css")),
+        data=Markup(_json(data)),
+        policy=_policy(scripts),
         version=cofrnet.__version__,
     )
 
@@ -174,8 +186,8 @@ def _words(page: Page) -> dict[str, Any]:
         "has_pairs": bool(page.overall.surfaces),
         "curves_note": f" Shown are the {shown} most important of {count} features." if shown < count else "",
         "band": page.members > 1,
-        "metrics": [] if quality is None else [_metric(m.to_dict()) for m in quality.metrics],
-        "quality_note": "" if quality is None else _quality_note(quality),
+        "metrics": [] if quality is None else [metric_words(m.to_dict()) for m in quality.metrics],
+        "quality_note": "" if quality is None else quality_note(quality),
         "has_rows": rows is not None,
         "rows_note": "" if rows is None else _rows_note(rows),
         "has_series": series is not None,
@@ -185,11 +197,13 @@ def _words(page: Page) -> dict[str, Any]:
     }
 
 
-def _metric(metric: dict[str, Any]) -> dict[str, str]:
+def metric_words(metric: dict[str, Any]) -> dict[str, str]:
+    """A metric as the page says it."""
     return {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in metric.items()}
 
 
-def _quality_note(quality: Quality) -> str:
+def quality_note(quality: Quality) -> str:
+    """What the figures are of."""
     return (
         f"On {quality.n_rows:,} rows; {quality.definition}. Rows that the model was fitted to would flatter "
         "it: give it others."
@@ -261,7 +275,7 @@ def _data(page: Page) -> dict[str, Any]:
         "baseline": list(page.baseline),
         "owners": [place[column.name] for column in page.plan.columns for _ in range(column.width)],
     }
-    return _short(found) | exact
+    return short(found) | exact
 
 
 def _axis(grid: Any, date: bool) -> Any:
@@ -274,14 +288,14 @@ def _axis(grid: Any, date: bool) -> Any:
 DIFFERENCES = {"importances", "low", "high", "contributions", "calibration", "counts"}
 
 
-def _short(value: Any, digits: int = 9) -> Any:
+def short(value: Any, digits: int = 9) -> Any:
     """Plain values in so many digits; what is no number is None."""
     if isinstance(value, np.ndarray):
-        return _short(value.tolist(), digits)
+        return short(value.tolist(), digits)
     if isinstance(value, dict):
-        return {k: _short(v, 6 if k in DIFFERENCES else digits) for k, v in value.items()}
+        return {k: short(v, 6 if k in DIFFERENCES else digits) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(v, digits) for v in value]
+        return [short(v, digits) for v in value]
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int | bool) else str(value)

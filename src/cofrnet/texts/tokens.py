@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from cofrnet.core.compiled import jit
 
-__all__ = ["PAIR", "Tokenizer", "Tokens", "composed", "mixed", "tokenized", "words_of"]
+__all__ = [
+    "LONGEST_TAG", "PAIR", "Tokenizer", "Tokens", "composed", "kinds_of_characters", "mixed", "tokenized", "words_of",
+]  # fmt: skip
 
 Tokenizer: TypeAlias = Callable[[str], Sequence[str]]
 
@@ -56,6 +58,13 @@ def _tables() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     small[ord("’")] = small[ord("ʼ")] = ord("'")
     kinds[ord("<")] = TAG
     return kinds, small
+
+
+def kinds_of_characters() -> tuple[list[int], list[int]]:
+    """Where runs of code points of one kind begin, and which kind each is, for programs that read texts alike."""
+    kinds = _tables()[0]
+    starts = np.flatnonzero(np.concatenate([[True], kinds[1:] != kinds[:-1]]))
+    return starts.tolist(), kinds[starts].tolist()
 
 
 @cache
