@@ -68,7 +68,7 @@ class Fitting:
         loss, metrics = self._losses()
         checkpoint = None
         if self.checkpoint is not None:
-            tensors = [t for rows in (data, validation) if rows is not None for t in (rows.x, rows.y, rows.weight)]
+            tensors = [t for rows in (data, validation) if rows is not None for t in rows.tensors]
             whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss)], *tensors)
             checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
         if project is not None:

@@ -54,6 +54,8 @@ class SavingTexts(Saving):
         }
 
     def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
+        fits(self.input in ("bag", "tfidf", "vectors"), "input", "'bag', 'tfidf' or 'vectors'")
+        fits(isinstance(self.length, int) and self.length >= 1, "length", "1 or more")
         self._restore_vocabulary(tensors, about.object("vocabulary"))
         named = about.any("text_name")
         fits(named is None or isinstance(named, str), "name of the texts", "text")

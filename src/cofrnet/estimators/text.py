@@ -34,6 +34,8 @@ __all__ = ["CoFrNetTextClassifier", "as_texts"]
 Floats = NDArray[np.floating[Any]]
 
 BAG_WIDTH = 32
+LINEAR_C = 3.0  # of the logistic regression that ladders start from: underfitted, so that they have something to learn
+RELEVANCE, SMOOTHING = 0.75, 2.0  # power of the relevance of words, and occurrences that every word has beforehand
 AT_ONCE = 4096  # texts, for bounded memory
 VECTORS_AT_ONCE = 256
 
@@ -45,9 +47,9 @@ class CoFrNetTextClassifier(
 
     With the default input, a text is the set of its words and of its pairs of neighbouring words. Each has a weight:
     how rare it is (its inverse document frequency) times how differently the classes use it (the logarithm of the ratio
-    of its frequencies). Those of a text are scaled to a norm of 1. A logistic regression reads them, and ladders over
-    a learned embedding of them add what it leaves over; the whole is a rational function of the weights, so that every
-    word has an exact contribution.
+    of its frequencies, to the power of 3/4). Those of a text are scaled to a norm of 1. A logistic regression reads
+    them, and ladders over a learned embedding of them add what it leaves over; the whole is a rational function of the
+    weights, so that every word has an exact contribution.
 
     Parameters
     ----------
@@ -62,6 +64,8 @@ class CoFrNetTextClassifier(
     width : int, optional
         Numbers that stand for a word; vectors that are longer are cut to their principal components. By default 32 for
         a bag, and all there are for vectors.
+    tune_embeddings : bool
+        Whether the vectors of "vectors" are learned with the rest, from those of the file; else they stay.
     length : int
         Words that "vectors" reads of a text.
     pairs : bool
@@ -79,11 +83,11 @@ class CoFrNetTextClassifier(
     n_members : int
         Models that are averaged; the result is one model.
     max_epochs : int or "auto"
-        Passes over the texts; "auto" makes 5, fewer from 40000 texts on.
+        Passes over the texts; "auto" makes 5, fewer from 40000 texts on; twice as many for vectors.
     batch_size : int
         Texts of one step; fewer where there are not enough for forty steps an epoch.
     learning_rate : float or "auto"
-        Highest of the one cycle it goes through; "auto" is 0.002 for bags and 0.01 for vectors.
+        Highest of the one cycle it goes through; "auto" is 0.002 for bags and 0.005 for vectors.
     weight_decay : float
         How much a weight that the data do not hold shrinks over the whole training: by exp(-weight_decay).
     early_stopping, validation_fraction, n_iter_no_change
@@ -110,6 +114,7 @@ class CoFrNetTextClassifier(
         variant: Literal["auto", "F", "D", "DL"] = "auto",
         embeddings: str | os.PathLike[str] | None = None,
         width: int | None = None,
+        tune_embeddings: bool = True,
         length: int = 250,
         pairs: bool = True,
         min_texts: int = 2,
@@ -141,6 +146,7 @@ class CoFrNetTextClassifier(
         self.variant = variant
         self.embeddings = embeddings
         self.width = width
+        self.tune_embeddings = tune_embeddings
         self.length = length
         self.pairs = pairs
         self.min_texts = min_texts
@@ -268,7 +274,7 @@ class CoFrNetTextClassifier(
             mass = np.ones(n) if weight is None else weight
             codes = targets.astype(np.int64)
             own = [np.bincount(bags.ids, mass[rows] * (codes[rows] == c), size) for c in range(len(self.classes_))]
-            self.weights_ *= relevance(np.stack(own))
+            self.weights_ *= relevance(np.stack(own)) ** RELEVANCE
 
     def _learn_vectors(self, ordered: bool) -> None:
         """Vectors of the words of the vocabulary that the file has; a bag keeps its other words, without."""
@@ -325,10 +331,12 @@ class CoFrNetTextClassifier(
         return Bag(torch.from_numpy(bags.offsets), torch.from_numpy(bags.ids), torch.from_numpy(values).float())
 
     def _options(self, n: int) -> LoopOptions:
-        epochs = min(5, max(2, round(200_000 / n))) if self.max_epochs == "auto" else int(self.max_epochs)
+        ordered = self.input == "vectors"
+        few = min(5, max(2, round(200_000 / n))) * (1 + ordered)
+        epochs = few if self.max_epochs == "auto" else int(self.max_epochs)
         rate = self.learning_rate
         if rate == "auto":
-            rate = 0.01 if self.input == "vectors" else 0.002
+            rate = 0.005 if ordered else 0.002
         batch = min(self.batch_size, max(16, n // 40))
         patience = self.n_iter_no_change if self.early_stopping else None
         return LoopOptions(epochs, batch, float(rate), float(self.weight_decay), patience=patience)
@@ -369,7 +377,8 @@ class CoFrNetTextClassifier(
                 n_members=self.n_members,
                 **common,
             )
-            return VectorCoFrNet(torch.from_numpy(self.vectors_), self.length, spec, generator)
+            start = torch.from_numpy(self.vectors_)
+            return VectorCoFrNet(start, self.length, spec, generator, self.tune_embeddings)
         wide = BAG_WIDTH if self.width is None else int(self.width)
         width = None if self.input == "tfidf" else wide
         if self.vectors_ is not None and width is not None:
@@ -393,7 +402,7 @@ class CoFrNetTextClassifier(
         weight, intercept = torch.zeros(shape[1], q), torch.zeros(q)
         present = np.unique(y)
         if len(present) == len(self.classes_):
-            fitted = LogisticRegression(max_iter=100, tol=1e-3).fit(
+            fitted = LogisticRegression(C=LINEAR_C).fit(
                 x, y, sample_weight=None if data.weight is None else data.weight.numpy()
             )
             weight, intercept = torch.from_numpy(fitted.coef_.T), torch.from_numpy(fitted.intercept_)
@@ -416,13 +425,17 @@ class CoFrNetTextClassifier(
 def relevance(counts: NDArray[Any]) -> NDArray[np.float64]:
     """How differently classes use each feature: root mean square over classes of a logarithm of odds.
 
-        r_c = log(p(feature | class c) / p(feature | other classes)),    each count with one more
+        r_c = log(p(feature | class c) / p(feature | other classes))
+
+    with two more occurrences of each feature, as classes have them on average: what is rare tells little.
 
     Shapes: counts (classes, V); returns (V,).
     """
-    others = counts.sum(0) - counts + 1
-    own = counts + 1
-    ratios = np.log(own / own.sum(1, keepdims=True)) - np.log(others / others.sum(1, keepdims=True))
+    total = counts.sum()
+    share = counts.sum(1, keepdims=True) / max(total, 1e-30)
+    seen = counts.sum(0)
+    own, others = counts + SMOOTHING * share, seen - counts + SMOOTHING * (1 - share)
+    ratios = np.log(own / share) - np.log(others / (1 - share))
     found: NDArray[np.float64] = np.sqrt((ratios**2).mean(0))
     return found
 

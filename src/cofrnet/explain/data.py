@@ -319,6 +319,8 @@ def _equal(a: Any, b: Any) -> bool:
             return False
         both = a.dtype.kind == b.dtype.kind == "f"
         return bool(np.array_equal(a, b, equal_nan=both)) if both else _plain(a) == _plain(b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(_equal(*pair) for pair in zip(a, b, strict=True))
     return bool(a == b)
 
 

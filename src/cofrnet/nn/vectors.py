@@ -15,15 +15,18 @@ class VectorCoFrNet(nn.Module):
 
         score(words) = CoFrNet([v_1, ..., v_length]),     v_i the vector of the i-th word, 0 where the text has ended
 
-    The vectors are fixed. No more than a batch is ever written out.
+    The vectors are fixed, or learned with the rest. No more than a batch is ever written out. Scores start at 0.
 
-    Shapes: vectors (words, width), the first of them 0; words (n, length); scores (n, q).
+    Shapes: vectors (words, width), the first of them 0 and kept so; words (n, length); scores (n, q).
     """
 
-    vectors: Tensor
-
     def __init__(
-        self, vectors: Tensor, length: int, spec: CoFrNetSpec, generator: torch.Generator | None = None
+        self,
+        vectors: Tensor,
+        length: int,
+        spec: CoFrNetSpec,
+        generator: torch.Generator | None = None,
+        learned: bool = False,
     ) -> None:
         super().__init__()
         if spec.n_features != length * vectors.shape[1]:
@@ -32,12 +35,19 @@ class VectorCoFrNet(nn.Module):
                 f"got n_features={spec.n_features}."
             )
         self.length, self.spec = length, spec
-        self.register_buffer("vectors", vectors)
+        self.vectors = nn.Parameter(vectors, requires_grad=learned)
         self.cofrnet = CoFrNet(spec, generator=generator, dtype=vectors.dtype)
+        with torch.no_grad():
+            self.cofrnet.head.zero_()
+
+    @staticmethod
+    def decays(name: str) -> bool:
+        """Whether training lets a parameter shrink."""
+        return not name.endswith(("bias", "intercept", "vectors"))
 
     def embedded(self, words: Tensor) -> Tensor:
         """Vectors of the words side by side, (n, length * width)."""
-        return self.vectors[words].flatten(1)
+        return nn.functional.embedding(words, self.vectors, padding_idx=0).flatten(1)
 
     def member_scores(self, words: Tensor) -> Tensor:
         """Scores of each member, (n, members, q)."""

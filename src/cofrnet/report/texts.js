@@ -15,7 +15,7 @@ function svg(tag, properties, ...children) {
 
 // Lines in a frame. Each line: { points, tint, dashed, title }.
 function chart(parent, title, lines, xTitle, yTitle, ends) {
-  const [width, height, left, bottom] = [340, 230, 46, 36];
+  const [width, height, left, bottom] = [340, 230, 58, 36];
   const all = lines.flatMap((line) => line.points);
   const range = (i) => (ends ? ends[i] : [Math.min(...all.map((p) => p[i])), Math.max(...all.map((p) => p[i]))]);
   const [[x0, x1], [y0, y1]] = [range(0), range(1)];
@@ -27,7 +27,7 @@ function chart(parent, title, lines, xTitle, yTitle, ends) {
     const [vx, vy] = [x0 + share * (x1 - x0), y0 + share * (y1 - y0)];
     parts.push(text([x(vx), height - bottom + 15], short(vx)), text([left - 5, y(vy) + 4], short(vy), "end"));
   }
-  parts.push(text([(left + width) / 2, height - 4], xTitle), text([12, height / 2 - 10], yTitle, "middle", `rotate(-90 12 ${height / 2 - 10})`));
+  parts.push(text([(left + width) / 2, height - 4], xTitle), text([11, height / 2 - 10], yTitle, "middle", `rotate(-90 11 ${height / 2 - 10})`));
   for (const line of lines) {
     parts.push(svg("polyline", { points: line.points.map((p) => `${x(p[0])},${y(p[1])}`).join(" "), class: `line ${line.tint}${line.dashed ? " dashed" : ""}` }));
     if (line.title) parts.push(svg("text", { x: x(line.points.at(-1)[0]), y: y(line.points.at(-1)[1]) - 6, "text-anchor": "end", class: `tick ${line.tint}` }, line.title));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -28,14 +28,23 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory: features (n, p), targets (n, ...), and weights, None or (n,) or (n, members), of mean 1."""
+    """Rows in memory: features (n, p), targets (n, ...), and weights, None or (n,) or (n, members), of mean 1.
 
-    x: Tensor
+    Features may also be a `Bag`, which can be indexed and split as a tensor can.
+    """
+
+    x: Any
     y: Tensor
     weight: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All numbers of the rows."""
+        x = [self.x] if isinstance(self.x, Tensor) else [self.x.offsets, self.x.ids, self.x.weights]
+        return [*x, self.y, *([] if self.weight is None else [self.weight])]
 
     def n_batches(self, batch_size: int) -> int:
         """Batches of one epoch: none is smaller than half of `batch_size`, unless there is only one."""
