@@ -41,6 +41,7 @@ __all__ = [
     "image_folder",
     "imdb",
     "load_table",
+    "locate",
     "quora",
     "waveform",
     "waveform_posterior",
@@ -272,10 +273,10 @@ def _cache() -> Path:
 
 def _find(name: str, table: Table) -> Path:
     """The file of a table; fetched into the cache where it is nowhere else."""
-    return _locate(name, table.file, table.source, "CSV with a header", table.original)
+    return locate(name, table.file, table.source, "CSV with a header", table.original)
 
 
-def _locate(name: str, file: str, source: str, kind: str, original: Original | None = None) -> Path:
+def locate(name: str, file: str, source: str, kind: str, original: Original | None = None) -> Path:
     """A file in the data folder or in the cache; else fetched, or an error that says what to get."""
     folder = os.environ.get("COFRNET_DATA")
     places = [Path(folder) / file] if folder else []
@@ -319,7 +320,7 @@ def _fetch(original: Original, path: Path) -> Path:
 def imdb() -> tuple[list[str], NDArray[np.int64], list[str], NDArray[np.int64]]:
     """Reviews of films and whether they are good, 25 000 to train and 25 000 to test, as the data set divides them."""
     source = "Large Movie Review Dataset v1.0, ai.stanford.edu/~amaas/data/sentiment"
-    path = _locate("imdb", "imdb_reviews.parquet", source, "Parquet with the columns split, text and label")
+    path = locate("imdb", "imdb_reviews.parquet", source, "Parquet with the columns split, text and label")
     columns = _read_parquet(path, ["split", "text", "label"])
     train = np.array(columns["split"]) == "train"
     labels = np.array(columns["label"], dtype=np.int64)
@@ -332,7 +333,7 @@ def quora(sample: Literal["natural", "balanced", "all"] = "natural") -> tuple[li
     source = "Kaggle, Quora Insincere Questions Classification, train.csv"
     kind = "Parquet with the columns question_text, target and sample"
     columns = _read_parquet(
-        _locate("quora", "quora_insincere_sample.parquet", source, kind), ["question_text", "target", "sample"]
+        locate("quora", "quora_insincere_sample.parquet", source, kind), ["question_text", "target", "sample"]
     )
     if sample not in ("natural", "balanced", "all"):
         raise ValueError(f"sample must be 'natural', 'balanced' or 'all'; got sample={sample!r}.")
@@ -358,7 +359,7 @@ def word_vectors(
     from cofrnet.texts import read_vectors
 
     source = "Stanford GloVe 6B, nlp.stanford.edu/projects/glove"
-    given = path or _locate("glove", "glove.6B.50d.subset4811.txt.gz", source, "a word and its numbers on each line")
+    given = path or locate("glove", "glove.6B.50d.subset4811.txt.gz", source, "a word and its numbers on each line")
     return read_vectors(given, most)
 
 
@@ -370,11 +371,11 @@ def cifar10() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], 
 
     def sheet(name: str) -> NDArray[np.uint8]:
         kind = "a sheet of 100 times 100 images, lossless"
-        with Image.open(_locate("cifar10", f"cifar10/{name}.webp", source, kind)) as image:
+        with Image.open(locate("cifar10", f"cifar10/{name}.webp", source, kind)) as image:
             pixels = np.asarray(image.convert("RGB"))
         return pixels.reshape(100, 32, 100, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)
 
-    with np.load(_locate("cifar10", "cifar10/labels.npz", source, "arrays train, test and names")) as file:
+    with np.load(locate("cifar10", "cifar10/labels.npz", source, "arrays train, test and names")) as file:
         train, test = (file[part].astype(np.int64) for part in ("train", "test"))
         names = [str(name) for name in file["names"]]
     return np.concatenate([sheet(f"train_{i}") for i in range(1, 6)]), train, sheet("test"), test, names
@@ -421,7 +422,7 @@ def caltech256() -> tuple[Path, Path]:
     kind = "a tar archive of train/class/image.jpg and val/class/image.jpg"
     unpacked = _cache() / file.removesuffix(".tar")
     if not unpacked.exists():
-        archive = _locate("caltech256", file, source, kind)
+        archive = locate("caltech256", file, source, kind)
         unpacked.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=unpacked.parent) as half, tarfile.open(archive) as content:
             content.extractall(Path(half) / "all", filter="data")

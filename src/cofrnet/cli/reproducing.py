@@ -23,12 +23,13 @@ class What(StrEnum):
     synperf = "synperf"
     figure3 = "figure3"
     realexp = "realexp"
+    texts = "texts"
     figure4 = "figure4"
     claims = "claims"
     page = "page"
 
 
-NEED_DATA = (What.realexp, What.figure4, What.claims)
+NEED_DATA = (What.realexp, What.texts, What.figure4, What.claims)
 
 
 @app.command()
@@ -45,7 +46,7 @@ def reproduce(
     """Run the paper's experiments, ours beside its printed values, and write them up.
 
     `synperf` ten functions, `figure3` Matyas and Rosenbrock, `realexp` three tables of data beside other methods (those
-    that are installed), `figure4` curves, `claims` ablations. Results are kept as they come: stop it with Ctrl-C, and
+    that are installed), `texts` reviews and questions, `figure4` curves, `claims` ablations. Results are kept as they come: stop it with Ctrl-C, and
     the same command goes on. The tables are looked for in the folder that COFRNET_DATA names.
     """
     from cofrnet.core import prepare
@@ -60,7 +61,7 @@ def reproduce(
             say(f"{part.value} is left out: COFRNET_DATA does not name the folder of its data.")
             continue
         options: dict[str, Any] = {"seeds": seeds} if part is What.synperf else {}
-        if part in (What.realexp, What.claims):
+        if part in (What.realexp, What.texts, What.claims):
             options["splits"] = min(splits, 3) if part is What.claims else splits
         _run(part.value, results, jobs, options)
     from cofrnet.reproduce.page import write_pages

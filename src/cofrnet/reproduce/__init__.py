@@ -46,6 +46,7 @@ PARTS = {
     "synperf": Part("Ten functions (supplement)", "functions", "synperf_tasks", "fit_function"),
     "figure3": Part("Matyas and Rosenbrock (Figure 3)", "functions", "figure3_tasks", "coefficients"),
     "realexp": Part("Three tables of data (Table 1)", "data_tables", "realexp_tasks", "fit_table"),
+    "texts": Part("Two sets of texts (Table 1)", "texts", "texts_tasks", "fit_texts"),
     "figure4": Part("Curves (Figure 4 and supplement)", "data_tables", "figure4_tasks", "curves_of"),
     "claims": Part("Claims checked", "claims", "claims_tasks", "check_claim"),
 }
