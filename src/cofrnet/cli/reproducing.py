@@ -46,8 +46,9 @@ def reproduce(
     """Run the paper's experiments, ours beside its printed values, and write them up.
 
     `synperf` ten functions, `figure3` Matyas and Rosenbrock, `realexp` three tables of data beside other methods (those
-    that are installed), `texts` reviews and questions, `figure4` curves, `claims` ablations. Results are kept as they come: stop it with Ctrl-C, and
-    the same command goes on. The tables are looked for in the folder that COFRNET_DATA names.
+    that are installed), `texts` reviews and questions, `figure4` curves, `claims` ablations. Results are kept as they
+    come: stop it with Ctrl-C, and the same command goes on. The data are looked for in the folder that COFRNET_DATA
+    names.
     """
     from cofrnet.core import prepare
 

@@ -1,10 +1,10 @@
 """Table "realexp", its columns of text: Sentiment (IMDB) and Quora.
 
 IMDB has test reviews of its own; a twentieth of the others are to stop by. Of Quora there is a sample of the original
-questions: it is split five times into 65 % training, 5 % validation and 30 % test rows, stratified, at about the natural
-share of insincere questions and with half of them. CoFrNet-D and CoFrNet-DL read the paper's input: vectors of the
-first 250 words of 50 numbers (Quora 200 of 20), side by side, either fixed or learned with the rest. Ours reads words
-and pairs of words. The peers read words and pairs too, weighted as each of them does.
+questions: it is split five times into 65 % training, 5 % validation and 30 % test rows, stratified, at about the
+natural share of insincere questions and with half of them. CoFrNet-D and CoFrNet-DL read the paper's input: vectors of
+the first 250 words of 50 numbers (Quora 200 of 20), side by side, either fixed or learned with the rest. Ours reads
+words and pairs of words. The peers read words and pairs too, weighted as each of them does.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TABLES = ("imdb", "quora", "quora, balanced")
 SPLITS = 5
 
 
-def _vectors(variant: str, tuned: bool) -> Callable[[str], Any]:
+def _vectors(variant: Any, tuned: bool) -> Callable[[str], Any]:
     def make(table: str) -> Any:
         source = "Stanford GloVe 6B, nlp.stanford.edu/projects/glove"
-        sizes = {"length": 250, "width": 50} if table == "imdb" else {"length": 200, "width": 20}
+        sizes: dict[str, Any] = {"length": 250, "width": 50} if table == "imdb" else {"length": 200, "width": 20}
         path = datasets.locate("glove", "glove.6B.50d.subset4811.txt.gz", source, "a word and its numbers on each line")
         return CoFrNetTextClassifier(
             input="vectors", variant=variant, embeddings=path, tune_embeddings=tuned, random_state=0, **sizes
-        )  # type: ignore[arg-type]
+        )
 
     return make
 
@@ -123,11 +123,8 @@ class _FastText:
         import torch
 
         bags = self.words.bags(X)
-        return torch.from_numpy(np.repeat(bags.ids, bags.counts)), torch.from_numpy(
-            np.concatenate(
-                [[0], np.cumsum(np.add.reduceat(bags.counts, bags.offsets[:-1]) * (np.diff(bags.offsets) > 0))]
-            )
-        )
+        before = np.concatenate([[0], np.cumsum(bags.counts)])
+        return torch.from_numpy(np.repeat(bags.ids, bags.counts)), torch.from_numpy(before[bags.offsets])
 
     def decision_function(self, X: list[str]) -> Any:
         import torch
