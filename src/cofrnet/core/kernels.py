@@ -20,6 +20,7 @@ from numba import prange
 from torch import Tensor
 
 from cofrnet.core.bags import add_bag_gradients, bag_sums, prepare_bags
+from cofrnet.core.channels import bend, bend_gradients, moments, prepare_channels
 from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
 from cofrnet.core.poles import FAR
 from cofrnet.core.vectors import adamw, clip, dot, piecewise_linear, prepare_vectors
@@ -28,11 +29,14 @@ __all__ = [
     "adamw",
     "add_bag_gradients",
     "bag_sums",
+    "bend",
+    "bend_gradients",
     "clip",
     "feature_gradients",
     "feature_slopes",
     "feature_values",
     "integrated_sensitivities",
+    "moments",
     "piecewise_linear",
     "prepare",
     "sensitivity_products",
@@ -540,3 +544,4 @@ def prepare() -> None:
         run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
     prepare_vectors()
     prepare_bags()
+    prepare_channels()

@@ -2,6 +2,7 @@
 
 from cofrnet.nn.bags import Bag, BagCoFrNet, BagSpec
 from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec, LadderDropout, Variant
+from cofrnet.nn.conv import ChannelLadders, ConvLadder
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, Ladders, SubsetLadders
 from cofrnet.nn.vectors import VectorCoFrNet
 
@@ -9,8 +10,10 @@ __all__ = [
     "Bag",
     "BagCoFrNet",
     "BagSpec",
+    "ChannelLadders",
     "CoFrNet",
     "CoFrNetSpec",
+    "ConvLadder",
     "DiagonalLadders",
     "FullLadders",
     "LadderDropout",

@@ -1,0 +1,224 @@
+"""Kernels on channels: every number of a channel is normalised and bent by the ladder of its channel, in one pass.
+
+    y = t_0,   t_k = a_k + r(t_{k+1}),   a_k = w_kc u + b_kc,   u = (x - mean_c) inverse_c
+
+with the smooth r(t) = t / (t^2 + epsilon^2). Rows are positions of images, channels lie next to each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from cofrnet.core.compiled import Array, jit, jit_parallel, team
+
+__all__ = ["bend", "bend_gradients", "moments", "prepare_channels"]
+
+BLOCK = 256  # rows that a thread takes at once
+
+
+@jit
+def _bend_block(
+    first: int, last: int, x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array
+) -> None:
+    depth, channels = len(w) - 1, x.shape[1]
+    for i in range(first, last):
+        source, target = x[i], y[i]
+        for c in range(channels):
+            target[c] = w[depth, c] * ((source[c] - mean[c]) * inverse[c]) + b[depth, c]
+        for k in range(depth - 1, -1, -1):
+            wk, bk = w[k], b[k]
+            for c in range(channels):
+                t = target[c]
+                target[c] = wk[c] * ((source[c] - mean[c]) * inverse[c]) + bk[c] + t / (t * t + square)
+
+
+@jit
+def _bend_serial(x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array) -> None:
+    _bend_block(0, len(x), x, mean, inverse, w, b, square, y)
+
+
+@jit_parallel
+def _bend_parallel(x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array) -> None:
+    for block in prange(-(-len(x) // BLOCK)):
+        _bend_block(block * BLOCK, min((block + 1) * BLOCK, len(x)), x, mean, inverse, w, b, square, y)
+
+
+@jit
+def _gradient_block(
+    first: int,
+    last: int,
+    x: Array,
+    mean: Array,
+    inverse: Array,
+    w: Array,
+    b: Array,
+    square: Any,
+    g: Array,
+    out: Array,
+    sums: Array,
+) -> None:
+    """By u into `out`; `sums` (2 + 2 (d+1), C) get g_u, g_u u, and for each rung what comes to its weight and bias."""
+    depth, channels = len(w) - 1, x.shape[1]
+    t = np.empty((depth + 1, channels), dtype=x.dtype)
+    u = np.empty(channels, dtype=x.dtype)
+    s = np.empty(channels, dtype=x.dtype)
+    total = np.empty(channels, dtype=x.dtype)
+    for i in range(first, last):
+        source, slope, target = x[i], g[i], out[i]
+        for c in range(channels):
+            u[c] = (source[c] - mean[c]) * inverse[c]
+            t[depth, c] = w[depth, c] * u[c] + b[depth, c]
+        for k in range(depth - 1, -1, -1):
+            here, below = t[k], t[k + 1]
+            wk, bk = w[k], b[k]
+            for c in range(channels):
+                here[c] = wk[c] * u[c] + bk[c] + below[c] / (below[c] * below[c] + square)
+        for c in range(channels):
+            s[c] = slope[c]
+            total[c] = s[c] * w[0, c]
+        by_weight, by_bias = sums[2], sums[3]
+        for c in range(channels):
+            by_weight[c] += s[c] * u[c]
+            by_bias[c] += s[c]
+        for k in range(1, depth + 1):
+            here, wk = t[k], w[k]
+            by_weight, by_bias = sums[2 + 2 * k], sums[3 + 2 * k]
+            for c in range(channels):
+                own = here[c] * here[c]
+                bottom = own + square
+                s[c] *= (square - own) / (bottom * bottom)
+                total[c] += s[c] * wk[c]
+                by_weight[c] += s[c] * u[c]
+                by_bias[c] += s[c]
+        sum_g, sum_gu = sums[0], sums[1]
+        for c in range(channels):
+            target[c] = total[c]
+            sum_g[c] += total[c]
+            sum_gu[c] += total[c] * u[c]
+
+
+@jit_parallel
+def _gradient_parallel(
+    x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, g: Array, out: Array, sums: Array
+) -> None:
+    parts = len(sums)
+    each = -(-len(x) // parts)
+    for part in prange(parts):
+        first, last = part * each, min((part + 1) * each, len(x))
+        if first < last:
+            _gradient_block(first, last, x, mean, inverse, w, b, square, g, out, sums[part])
+
+
+@jit
+def _centre_block(first: int, last: int, x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
+    for i in range(first, last):
+        source, target = x[i], out[i]
+        for c in range(x.shape[1]):
+            target[c] = inverse[c] * (target[c] - a[c] - (source[c] - mean[c]) * inverse[c] * b[c])
+
+
+@jit
+def _centre_serial(x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
+    _centre_block(0, len(x), x, mean, inverse, a, b, out)
+
+
+@jit_parallel
+def _centre_parallel(x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
+    for block in prange(-(-len(x) // BLOCK)):
+        _centre_block(block * BLOCK, min((block + 1) * BLOCK, len(x)), x, mean, inverse, a, b, out)
+
+
+@jit
+def _moment_block(first: int, last: int, x: Array, shift: Array, sums: Array) -> None:
+    one, two = sums[0], sums[1]
+    for i in range(first, last):
+        source = x[i]
+        for c in range(x.shape[1]):
+            value = source[c] - shift[c]
+            one[c] += value
+            two[c] += value * value
+
+
+@jit_parallel
+def _moments_parallel(x: Array, shift: Array, sums: Array) -> None:
+    parts = len(sums)
+    each = -(-len(x) // parts)
+    for part in prange(parts):
+        first, last = part * each, min((part + 1) * each, len(x))
+        if first < last:
+            _moment_block(first, last, x, shift, sums[part])
+
+
+PARTS = 16  # sums are made in as many parts, whatever the number of threads, so that it does not change them
+
+
+def moments(x: Array) -> tuple[Array, Array]:
+    """Mean and variance of each channel, (C,). Shapes: x (rows, C)."""
+    shift = x[0].copy()
+    sums = np.zeros((PARTS, 2, x.shape[1]), dtype=x.dtype)
+    team.run(_moments_parts, _moments_parallel, x.size, x, shift, sums)
+    one, two = sums.astype(np.float64).sum(0) / len(x)
+    return (shift + one).astype(x.dtype), np.maximum(two - one * one, 0).astype(x.dtype)
+
+
+@jit
+def _moments_parts(x: Array, shift: Array, sums: Array) -> None:
+    parts = len(sums)
+    each = -(-len(x) // parts)
+    for part in range(parts):
+        first, last = part * each, min((part + 1) * each, len(x))
+        if first < last:
+            _moment_block(first, last, x, shift, sums[part])
+
+
+def bend(x: Array, mean: Array, inverse: Array, w: Array, b: Array, epsilon: float, y: Array) -> None:
+    """Fill y, (rows, C), with the ladders of the channels. Shapes: x (rows, C); mean, inverse (C,); w, b (d+1, C)."""
+    square = x.dtype.type(epsilon * epsilon)
+    team.run(_bend_serial, _bend_parallel, 4 * x.size, x, mean, inverse, w, b, square, y)
+
+
+def bend_gradients(
+    x: Array, mean: Array, inverse: Array, w: Array, b: Array, epsilon: float, g: Array, out: Array, normed: bool
+) -> tuple[Array, Array]:
+    """Fill `out`, (rows, C), with the gradient by x; return those by w and b, (d+1, C).
+
+    With `normed`, mean and inverse are those of x itself, and depend on it.
+    """
+    square = x.dtype.type(epsilon * epsilon)
+    sums = np.zeros((PARTS, 2 + 2 * len(w), x.shape[1]), dtype=x.dtype)
+    team.run(_gradient_parts, _gradient_parallel, 8 * x.size, x, mean, inverse, w, b, square, g, out, sums)
+    whole = sums.astype(np.float64).sum(0)
+    scale = 1 / len(x) if normed else 0.0
+    means = [(scale * part).astype(x.dtype) for part in whole[:2]]
+    team.run(_centre_serial, _centre_parallel, x.size, x, mean, inverse, *means, out)
+    return whole[2::2].astype(x.dtype), whole[3::2].astype(x.dtype)
+
+
+@jit
+def _gradient_parts(
+    x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, g: Array, out: Array, sums: Array
+) -> None:
+    parts = len(sums)
+    each = -(-len(x) // parts)
+    for part in range(parts):
+        first, last = part * each, min((part + 1) * each, len(x))
+        if first < last:
+            _gradient_block(first, last, x, mean, inverse, w, b, square, g, out, sums[part])
+
+
+def prepare_channels() -> None:
+    """Compile what is here for float32."""
+    x = np.ones((4, 4), dtype=np.float32)
+    mean = np.ones(4, dtype=np.float32)
+    square = np.float32(1)
+    for own in (_bend_serial, _bend_parallel):
+        own(x, mean, mean, x[:2], x[:2], square, x.copy())
+    for grad in (_gradient_parts, _gradient_parallel):
+        grad(x, mean, mean, x[:2], x[:2], square, x, x.copy(), np.zeros((2, 6, 4), dtype=np.float32))
+    for centre in (_centre_serial, _centre_parallel):
+        centre(x, mean, mean, mean, mean, x.copy())
+    for moment in (_moments_parts, _moments_parallel):
+        moment(x, mean, np.zeros((2, 2, 4), dtype=np.float32))
