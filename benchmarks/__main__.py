@@ -10,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 import cofrnet
-from benchmarks import command, explanations, ladder_operation, tabular
+from benchmarks import command, explanations, ladder_operation, tabular, text
 
 SUITES = {
     "ladder": ladder_operation.measure,
     "tabular": tabular.measure,
     "explanations": explanations.measure,
     "command": command.measure,
+    "text": text.measure,
 }
 
 
