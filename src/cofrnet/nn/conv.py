@@ -47,8 +47,8 @@ class ChannelLadders(nn.Module):
         y = t_0,   t_k = w_k u + b_k + r(t_{k+1}),   u = (x - mean) / sqrt(variance + 1e-5)
 
     with the smooth r(t) = t / (t^2 + epsilon^2). Mean and variance are of the batch in training and running ones after
-    it, when they fold into the rungs: a ladder in x itself. It starts as u/8 + r(u - 1): nowhere falling, flat at
-    u = -0.7 and 2.7, and steep between them.
+    it, when they fold into the rungs: a ladder in x itself. It starts as u/8 + r(0.7 u - 1), which falls nowhere and is
+    steepest at u = 1.4.
 
     Shapes: x (n, C, ...); returns the same; weight, bias (d+1, C).
     """
@@ -61,7 +61,7 @@ class ChannelLadders(nn.Module):
         if depth < 0 or channels < 1:
             raise ValueError(f"channels must be 1 or more and depth 0 or more; got channels={channels}, depth={depth}.")
         self.channels, self.depth, self.epsilon, self.momentum = channels, depth, epsilon, momentum
-        self.weight = nn.Parameter(torch.ones(depth + 1, channels))
+        self.weight = nn.Parameter(torch.full((depth + 1, channels), 0.7))
         self.bias = nn.Parameter(torch.full((depth + 1, channels), -1.0))
         with torch.no_grad():
             self.weight[0] = 0.125
