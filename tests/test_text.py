@@ -462,6 +462,26 @@ def test_hostile_files_are_refused(fitted, tmp_path):
                 cofrnet.load(tmp_path / "bad.cofrnet")
 
 
+def test_flipped_bytes_are_refused_or_harmless(tmp_path):
+    """Nothing but a `ModelFileError`, whatever is in the file."""
+    X, y = reviews(40)
+    path = CoFrNetTextClassifier(max_epochs=1, width=2, n_ladders=1, random_state=0).fit(X, y).save(tmp_path / "m")
+    content = path.read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    rng = random.Random(0)
+    for i in range(400):
+        changed = bytearray(content)
+        for _ in range(rng.choice((1, 1, 3))):
+            changed[rng.randrange(header if i % 2 else len(changed))] = rng.randrange(256)
+        path.write_bytes(bytes(changed[: rng.randrange(len(changed))] if i % 10 == 0 else changed))
+        try:
+            model = cofrnet.load(path)
+        except ModelFileError:
+            continue
+        assert np.isfinite(model.predict_proba(X[:3])).all()
+        model.explain_local(X[:2])
+
+
 def test_exported_programs_say_the_same(fitted, vectors, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     X, y = reviews(50, seed=5)

@@ -25,11 +25,12 @@ class What(StrEnum):
     realexp = "realexp"
     texts = "texts"
     figure4 = "figure4"
+    clouds = "clouds"
     claims = "claims"
     page = "page"
 
 
-NEED_DATA = (What.realexp, What.texts, What.figure4, What.claims)
+NEED_DATA = (What.realexp, What.texts, What.figure4, What.clouds, What.claims)
 
 
 @app.command()
@@ -46,7 +47,8 @@ def reproduce(
     """Run the paper's experiments, ours beside its printed values, and write them up.
 
     `synperf` ten functions, `figure3` Matyas and Rosenbrock, `realexp` three tables of data beside other methods (those
-    that are installed), `texts` reviews and questions, `figure4` curves, `claims` ablations. Results are kept as they
+    that are installed), `texts` reviews and questions, `figure4` curves, `clouds` words,
+    `claims` ablations. Results are kept as they
     come: stop it with Ctrl-C, and the same command goes on. The data are looked for in the folder that COFRNET_DATA
     names.
     """

@@ -48,6 +48,7 @@ PARTS = {
     "realexp": Part("Three tables of data (Table 1)", "data_tables", "realexp_tasks", "fit_table"),
     "texts": Part("Two sets of texts (Table 1)", "texts", "texts_tasks", "fit_texts"),
     "figure4": Part("Curves (Figure 4 and supplement)", "data_tables", "figure4_tasks", "curves_of"),
+    "clouds": Part("Words (Figure 4)", "texts", "cloud_tasks", "cloud_of"),
     "claims": Part("Claims checked", "claims", "claims_tasks", "check_claim"),
 }
 

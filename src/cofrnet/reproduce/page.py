@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_rel
 
+from cofrnet import plot
 from cofrnet.datasets import FUNCTIONS
 from cofrnet.files import write_atomically
 from cofrnet.reproduce import data_tables, functions, texts
@@ -35,7 +36,7 @@ SIGNIFICANT = 0.05
 def write_pages(folder: Path, docs: Path) -> tuple[Path, Path]:
     """Write reproduction.md and reproduction.html of all results in the folder; returns their paths."""
     parts: list[Callable[[Path, Path], list[str]]] = [
-        _summary, _synperf, _figure3, _realexp, _texts, _figure4, _claims,
+        _summary, _synperf, _figure3, _realexp, _texts, _figure4, _clouds, _claims,
     ]  # fmt: skip
     lines = ["# The paper, reproduced", ""]
     for part in parts:
@@ -319,6 +320,28 @@ def _draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
         if len(curve["outputs"]) > 1:
             axes.legend(frameon=False, fontsize=7)
     _write_figure(figure, path)
+
+
+def _clouds(folder: Path, docs: Path) -> list[str]:
+    records = Records(folder / "clouds.jsonl").results()
+    if not records:
+        return []
+    lines = [
+        "## Words that matter (Figure 4)",
+        "",
+        "The words of most importance on test texts, without articles, prepositions and auxiliary verbs: red speaks "
+        "for the second class (a good film, an insincere question), blue against it.",
+        "",
+    ]
+    for record in records:
+        name = re.sub(r"\W+", "-", f"cloud {record['table']} {record['method']}".lower())
+        path = docs / "images" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        axes = plot.words(record["sizes"])
+        _write_figure(axes.figure, path)
+        first = ", ".join(list(record["sizes"])[:8])
+        lines += [f"**{record['table']}, {record['method']}**: {first}", "", f"![Words](images/{name}.png)", ""]
+    return lines
 
 
 # ---------------------------------------------------------------------------------------------- claims

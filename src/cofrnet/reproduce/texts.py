@@ -18,7 +18,7 @@ import numpy as np
 from cofrnet import datasets
 from cofrnet.estimators import CoFrNetTextClassifier
 
-__all__ = ["TEXT_PAPER", "fit_texts", "texts_tasks"]
+__all__ = ["TEXT_PAPER", "cloud_of", "cloud_tasks", "fit_texts", "texts_tasks"]
 
 # Accuracies as the paper prints them; DNC did not converge.
 TEXT_PAPER: dict[str, dict[str, float | str]] = {
@@ -196,3 +196,21 @@ def fit_texts(table: str, method: str, split: int) -> dict[str, float]:
         "predict_seconds": seconds,
         "share": float(np.mean(y_test)),
     }
+
+
+# ---------------------------------------------------------------------------------------------- Figure 4, words
+
+
+def cloud_tasks() -> Iterator[dict[str, Any]]:
+    """What is to be run."""
+    for table in ("imdb", "quora, balanced"):
+        for method in ("CoFrNet-DL, vectors learned", "CoFrNet"):
+            yield {"table": table, "method": method}
+
+
+def cloud_of(table: str, method: str, most: int = 80) -> dict[str, Any]:
+    """The words that matter most on test texts, without articles, prepositions and auxiliary verbs, by signed size."""
+    X, y, X_val, y_val, X_test, _ = texts_of(table, 0)
+    model = METHODS[method](table).fit(X, y, X_val=X_val, y_val=y_val)
+    overall = model.explain_global(X_test[:2000])
+    return {"sizes": overall.sizes(most, pairs=False, stop_words=True)}
