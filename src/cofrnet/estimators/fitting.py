@@ -14,7 +14,18 @@ from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 
 from cofrnet.estimators.checks import require
-from cofrnet.training import Callback, Checkpoint, LoopOptions, Loss, ProgressBar, Rows, Trained, fingerprint, train
+from cofrnet.training import (
+    Callback,
+    Checkpoint,
+    Images,
+    LoopOptions,
+    Loss,
+    ProgressBar,
+    Rows,
+    Trained,
+    fingerprint,
+    train,
+)
 
 __all__ = ["Fitting", "device_named"]
 
@@ -57,7 +68,7 @@ class Fitting:
     def _run(
         self,
         model: Any,
-        data: Rows,
+        data: Rows | Images,
         validation: Rows | None,
         generator: torch.Generator,
         options: LoopOptions,

@@ -3,6 +3,7 @@
 from cofrnet.nn.bags import Bag, BagCoFrNet, BagSpec
 from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec, LadderDropout, Variant
 from cofrnet.nn.conv import ChannelLadders, ConvLadder
+from cofrnet.nn.images import ImageCoFrNet, ImageSpec, PixelCoFrNet
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, Ladders, SubsetLadders
 from cofrnet.nn.vectors import VectorCoFrNet
 
@@ -16,8 +17,11 @@ __all__ = [
     "ConvLadder",
     "DiagonalLadders",
     "FullLadders",
+    "ImageCoFrNet",
+    "ImageSpec",
     "LadderDropout",
     "Ladders",
+    "PixelCoFrNet",
     "SubsetLadders",
     "Variant",
     "VectorCoFrNet",

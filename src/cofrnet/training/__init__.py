@@ -3,6 +3,7 @@
 from cofrnet.training.batches import Rows, Source, Stream
 from cofrnet.training.checkpoints import Checkpoint, fingerprint
 from cofrnet.training.constraints import monotone_projection
+from cofrnet.training.images import Images
 from cofrnet.training.least_squares import jacobian, least_absolute, least_squares, levenberg_marquardt
 from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
 from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
@@ -17,6 +18,7 @@ __all__ = [
     "Epoch",
     "FitInterruptedWarning",
     "Huber",
+    "Images",
     "LogLoss",
     "LoopOptions",
     "Loss",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from cofrnet.files import write_atomically
 from cofrnet.training.adamw import AdamW
 
-__all__ = ["Checkpoint", "fingerprint"]
+__all__ = ["Checkpoint", "fingerprint", "numbers_of"]
+
+
+def numbers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What a model has learned: its parameters, and running means and the like."""
+    yield from model.named_parameters()
+    for name, value in model.named_buffers():
+        if value.is_floating_point():
+            yield name, value
 
 
 def fingerprint(parts: Sequence[Any], *tensors: Tensor | None) -> str:
@@ -58,7 +66,7 @@ class Checkpoint:
         """Write the state before `next_epoch`."""
         tensors = {"generator": generator.get_state(), "best_loss": best.loss}
         tensors |= {f"optimizer/{name}": value for name, value in optimizer.state.items()}
-        for name, parameter in model.named_parameters():
+        for name, parameter in numbers_of(model):
             tensors[f"model/{name}"] = parameter.detach()
             tensors[f"best/{name}"] = best.state[name]
         about = {
@@ -94,7 +102,7 @@ class Checkpoint:
                 "Delete it to start anew, or name another file."
             )
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
+            for name, parameter in numbers_of(model):
                 parameter.copy_(tensors[f"model/{name}"])
                 best.state[name].copy_(tensors[f"best/{name}"])
         optimizer.restore({name: tensors[f"optimizer/{name}"] for name in optimizer.state})

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cofrnet.nn import LadderDropout, fused
 from cofrnet.training.adamw import AdamW
 from cofrnet.training.batches import Rows, Source
-from cofrnet.training.checkpoints import Checkpoint
+from cofrnet.training.checkpoints import Checkpoint, numbers_of
 from cofrnet.training.losses import Loss, has_slopes
 from cofrnet.training.threads import threads_for
 
@@ -108,11 +108,16 @@ def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
     return losses.mean(0) if weight is None else (losses * weight.reshape(len(losses), -1)).mean(0)
 
 
+def _rows_at_once(model: Any) -> int:
+    return int(getattr(model, "rows_at_once", 8192))
+
+
 @torch.no_grad()
-def evaluate(model: Any, data: Rows, functions: Sequence[Loss], chunk: int = 8192) -> list[Tensor]:
+def evaluate(model: Any, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
     """Weighted means over the rows of functions of scores and targets, each (members,), in bounded memory."""
     totals: list[Any] = [0.0] * len(functions)
     mass: Any = 0.0
+    chunk = _rows_at_once(model)
     for start in range(0, len(data), chunk):
         part = data.select(torch.arange(start, min(start + chunk, len(data))))
         scores = model.member_scores(part.x)
@@ -128,7 +133,7 @@ class _Best:
 
     def __init__(self, model: nn.Module, members: int) -> None:
         self.loss = next(model.parameters()).new_full((members,), math.inf)
-        self.state = {name: value.detach().clone() for name, value in model.named_parameters()}
+        self.state = {name: value.detach().clone() for name, value in numbers_of(model)}
         self.epoch = 0
 
     def update(self, model: nn.Module, loss: Tensor, epoch: int, tolerance: float) -> bool:
@@ -136,7 +141,7 @@ class _Best:
         if not better.any():
             return False
         several = len(better) > 1
-        for name, value in model.named_parameters():
+        for name, value in numbers_of(model):
             where: Any = better if several and value.ndim else ...
             self.state[name][where] = value.detach()[where]
         self.loss = torch.where(better, loss, self.loss)
@@ -148,7 +153,7 @@ class _Best:
         if keep is not None and keep.all():
             return last
         with torch.no_grad():
-            for name, value in model.named_parameters():
+            for name, value in numbers_of(model):
                 where: Any = ~keep if keep is not None and len(keep) > 1 and value.ndim else ...
                 value[where] = self.state[name][where]
         return self.epoch
@@ -361,11 +366,11 @@ class _Run:
 @torch.no_grad()
 def _last_is_as_good(model: Any, best: _Best, loss: Loss, validation: Rows) -> Tensor:
     """Whether each member's weights are no worse than its best by more than a standard error, (members,)."""
-    present = {name: value.detach().clone() for name, value in model.named_parameters()}
+    present = {name: value.detach().clone() for name, value in numbers_of(model)}
     last = row_losses(model, loss, validation)  # (n, members)
     best.restore(model)
     excess = last - row_losses(model, loss, validation)
-    for name, value in model.named_parameters():
+    for name, value in numbers_of(model):
         value.copy_(present[name])
     weight = torch.ones_like(excess[:, :1]) if validation.weight is None else validation.weight.reshape(len(excess), -1)
     share = weight / weight.sum(0)
@@ -375,7 +380,8 @@ def _last_is_as_good(model: Any, best: _Best, loss: Loss, validation: Rows) -> T
 
 
 @torch.no_grad()
-def row_losses(model: Any, loss: Loss, data: Rows, chunk: int = 8192) -> Tensor:
+def row_losses(model: Any, loss: Loss, data: Rows) -> Tensor:
     """Loss of every row and member, (n, members), in bounded memory."""
+    chunk = _rows_at_once(model)
     pairs = zip(data.x.split(chunk), data.y.split(chunk), strict=True)
     return torch.cat([loss(model.member_scores(x), y) for x, y in pairs])

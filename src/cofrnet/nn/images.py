@@ -1,0 +1,201 @@
+"""A network of convolutional ladders for images: no activation but the ladder, a rational function of the pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec
+from cofrnet.nn.conv import ConvLadder
+
+__all__ = ["ImageCoFrNet", "ImageSpec", "PixelCoFrNet"]
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What an `ImageCoFrNet` is made of.
+
+    `widths` are the channels after each stage. The first stage keeps the size of the image, each other halves it by
+    pooling; where `residual` is true, two more convolutional ladders follow, whose values are added. `stem_stride`
+    shrinks large images at once. The head is a CoFrNet of full ladders over the mean of each channel.
+    """
+
+    n_outputs: int
+    in_channels: int = 3
+    widths: tuple[int, ...] = (32, 64, 128, 256)
+    residual: tuple[bool, ...] = (False, True, False, True)
+    stem_stride: int = 1
+    depth: int = 1
+    n_ladders: int = 16
+    head_depth: int = 2
+    pool: Literal["mean", "max"] = "mean"
+    form: Literal["stacked", "rungs"] = "stacked"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(self.widths))
+        object.__setattr__(self, "residual", tuple(self.residual))
+        if len(self.widths) < 1 or len(self.residual) != len(self.widths) or min(self.widths) < 1:
+            raise ValueError(
+                "widths must be one or more positive numbers, and residual as many; "
+                f"got widths={self.widths}, residual={self.residual}."
+            )
+        for name, least in {
+            "n_outputs": 1, "in_channels": 1, "stem_stride": 1, "depth": 0, "n_ladders": 1, "head_depth": 0,
+        }.items():  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be {least} or more; got {name}={getattr(self, name)}.")
+
+    @property
+    def head(self) -> CoFrNetSpec:
+        """The CoFrNet over the channels."""
+        return CoFrNetSpec(
+            n_features=self.widths[-1],
+            n_outputs=self.n_outputs,
+            variant="F",
+            n_ladders=self.n_ladders,
+            depth=self.head_depth,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as plain JSON values."""
+        return asdict(self) | {"widths": list(self.widths), "residual": list(self.residual)}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> ImageSpec:
+        """The spec that `to_dict` wrote; unknown names are refused."""
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"an ImageSpec must have known fields only; got {sorted(unknown)}. Remove them.")
+        return cls(**values)
+
+
+class _Added(nn.Module):
+    """What a few blocks make of the image, added to it."""
+
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = x + self.blocks(x)
+        return added
+
+
+class ImageCoFrNet(nn.Module):
+    """Scores of images: stages of convolutional ladders, the mean of every channel, and a CoFrNet.
+
+    Pixels are numbers from 0 to 255 of any dtype, scaled by the `mean` and `deviation` of each channel. With
+    `precision` "bfloat16" convolutions are computed in half precision, ladders and sums in single.
+
+    Shapes: x (n, channels, h, w); scores (n, q).
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    rows_at_once = 512
+
+    def __init__(
+        self,
+        spec: ImageSpec,
+        generator: torch.Generator | None = None,
+        precision: Literal["float32", "bfloat16"] = "float32",
+    ) -> None:
+        super().__init__()
+        self.spec, self.precision = spec, precision
+        options: dict[str, Any] = {"depth": spec.depth, "form": spec.form}
+        blocks: list[nn.Module] = []
+        before = spec.in_channels
+        for stage, (width, residual) in enumerate(zip(spec.widths, spec.residual, strict=True)):
+            stride = spec.stem_stride if stage == 0 else 1
+            blocks.append(ConvLadder(before, width, stride=stride, pool=spec.pool if stage else None, **options))
+            if residual:
+                blocks.append(_Added(ConvLadder(width, width, **options), ConvLadder(width, width, **options)))
+            before = width
+        self.blocks: Any = nn.Sequential(*blocks)
+        self.head = CoFrNet(spec.head, generator=generator)
+        self.register_buffer("mean", torch.full((spec.in_channels,), 127.5))
+        self.register_buffer("deviation", torch.full((spec.in_channels,), 64.0))
+        if generator is not None:
+            self._draw(generator)
+
+    def _draw(self, generator: torch.Generator) -> None:
+        for module in self.modules():
+            if isinstance(module, ConvLadder):
+                weight = module.conv.weight
+                with torch.no_grad():
+                    weight.copy_(torch.empty(weight.shape).normal_(generator=generator) / weight[0].numel() ** 0.5)
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers to be learned."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @staticmethod
+    def decays(name: str) -> bool:
+        """Whether training lets a parameter shrink: weights of convolutions and of the head."""
+        return name.endswith("conv.weight") or (name.startswith("head.") and not name.endswith(("bias", "intercept")))
+
+    @contextmanager
+    def _cast(self) -> Iterator[None]:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bfloat16"):
+            yield
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the head reads, (n, channels of the last stage)."""
+        shape = (1, -1, 1, 1)
+        x = (x.float() - self.mean.view(shape)) / self.deviation.view(shape)
+        with self._cast():
+            found = self.blocks(x.contiguous(memory_format=torch.channels_last))
+        return found.float().mean((2, 3))
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Scores as of one member, (n, 1, q)."""
+        return self.head.member_scores(self.features(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores, (n, q)."""
+        return self.member_scores(x).squeeze(1)
+
+
+class PixelCoFrNet(nn.Module):
+    """Scores of images by a CoFrNet over their pixels, scaled by channel: the paper's way.
+
+    Shapes: x (n, channels, h, w); scores (n, q).
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    rows_at_once = 256
+
+    def __init__(
+        self, spec: CoFrNetSpec, shape: tuple[int, int, int], generator: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        self.spec, self.shape = spec, shape
+        self.head = CoFrNet(spec, generator=generator)
+        with torch.no_grad():
+            self.head.head.zero_()
+        self.register_buffer("mean", torch.full((shape[0],), 127.5))
+        self.register_buffer("deviation", torch.full((shape[0],), 64.0))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the ladders read, (n, channels * h * w)."""
+        shape = (1, -1, 1, 1)
+        return ((x.float() - self.mean.view(shape)) / self.deviation.view(shape)).flatten(1)
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Scores as of one member, (n, 1, q)."""
+        return self.head.member_scores(self.features(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores, (n, q)."""
+        return self.member_scores(x).squeeze(1)
+
+    def clamped_share(self, x: Tensor) -> Tensor:
+        """Share of the rungs below the first that are clamped, of every row, (n,)."""
+        return self.head.clamped_share(self.features(x))
