@@ -3,9 +3,9 @@
     python -m experiments.images                      # all, one after the other; hours on two cores
     python -m experiments.images --methods conv
 
-Each is trained on the 50 000 training images and measured once on the 10 000 test images; settings were chosen on a part
-of the training images. Results are appended to experiments/results/images.jsonl as they come. A run that is stopped
-goes on from the checkpoint beside it.
+Each is trained on the 50 000 training images and measured once on the 10 000 test images; settings were chosen on a
+part of the training images. Results are appended to experiments/results/images.jsonl as they come. A run that is
+stopped goes on from the checkpoint beside it.
 """
 
 import argparse

@@ -23,6 +23,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import cofrnet
 from cofrnet import CoFrNetTextClassifier
 from cofrnet.errors import ModelFileError
+from cofrnet.estimators.text import relevance
 from cofrnet.explain.inputs import contributions, mean_slopes
 from cofrnet.explain.words import bag_contributions
 from cofrnet.files import read_tensors, tensors_to_bytes
@@ -568,3 +569,90 @@ def test_every_pair_of_inputs_and_poles():
         model = CoFrNetTextClassifier(input=kind, pole=pole, max_epochs=1, depth=2, random_state=0).fit(X, y)
         explanation = model.explain_local(X[:4])
         assert np.abs(explanation.gap).max() < 1e-3
+
+
+# ------------------------------------------------------------------------------------------ what went wrong once
+
+
+@pytest.mark.parametrize("seed", [0, 13])
+def test_classes_without_words_or_weight_are_no_harm(seed):
+    X, y = reviews(500)
+    one = [*X, "lovely lonely"], np.array([*y, "third"])
+    wordless = [*X, *["xyzzy" + str(i) for i in range(30)]], np.array([*y, *["third"] * 30])
+    for texts, labels in (one, wordless):
+        model = CoFrNetTextClassifier(max_epochs=1, random_state=seed).fit(texts, labels)
+        assert np.isfinite(model.predict_proba(texts)).all()
+    weight = (y == "good").astype(float)
+    model = CoFrNetTextClassifier(max_epochs=1, random_state=0).fit(X, y, sample_weight=weight)
+    assert np.isfinite(model.predict_proba(X)).all()
+    np.testing.assert_array_equal(relevance(np.array([[3.0, 0.0], [0.0, 0.0]])), [1, 1])
+
+
+def test_rare_features_of_a_rare_class_say_little():
+    """A word seen twice, in the larger class, must not look as if it told the smaller one."""
+    counts = np.array([[1000.0, 2.0, 0.0], [50.0, 0.0, 2.0]])
+    found = relevance(counts)
+    assert found[2] > found[1]
+    assert found[1] < 1
+
+
+def test_missing_values_of_pandas_are_empty_texts(fitted):
+    missing = pd.Series(["lovely", pd.NA, None], dtype="string")
+    np.testing.assert_array_equal(fitted.decision_function(missing)[1:], fitted.decision_function(["", ""]))
+
+
+def test_the_tokenizer_is_the_one_of_the_fit(tmp_path):
+    X, y = reviews(60)
+    model = CoFrNetTextClassifier(tokenizer=str.split, max_epochs=1, random_state=0).fit(X, y)
+    twice = cofrnet.load(cofrnet.load(model.save(tmp_path / "a")).save(tmp_path / "b"))
+    with pytest.raises(ValueError, match="set_params"):
+        twice.predict(X)
+    model.set_params(tokenizer=None)
+    with pytest.raises(ValueError, match="set_params"):
+        model.predict(X)
+    assert np.isfinite(cofrnet.load(tmp_path / "a").fit(X, y).decision_function(X)).all()
+
+
+def test_bags_with_strange_ids_are_refused():
+    model = BagCoFrNet(BagSpec(9, width=4))
+    for offsets, ids in (([0, 1], [9]), ([0, 1], [-1]), ([0, 2], [1]), ([1, 1], [1]), ([0, 2, 1, 2], [0, 1])):
+        with pytest.raises(ValueError, match="a bag must have ids"):
+            model(Bag(torch.tensor(offsets), torch.tensor(ids), torch.ones(len(ids))))
+
+
+def test_gradients_are_given_to_whoever_asks():
+    bag = Bag(torch.tensor([0, 2]), torch.tensor([0, 3]), torch.rand(2).requires_grad_())
+    model = BagCoFrNet(BagSpec(5, width=4))
+    model(bag).sum().backward()
+    assert bag.weights.grad is not None
+    before = model.embedding.grad.clone()
+    plain = Bag(bag.offsets, bag.ids, bag.weights.detach())
+    (found,) = torch.autograd.grad(model(plain).sum(), model.embedding)
+    torch.testing.assert_close(found, before)
+    torch.testing.assert_close(model.embedding.grad, before)
+
+
+def test_words_of_vectors_count_once_a_text(vectors):
+    X, y = reviews(100)
+    model = CoFrNetTextClassifier(input="vectors", embeddings=vectors, length=9, max_epochs=1, random_state=0).fit(X, y)
+    overall = model.explain_global(["the the the the", "lovely"])
+    assert dict(zip(overall.names, overall.counts.tolist(), strict=True)) == {"the": 1, "lovely": 1}
+    with pytest.raises(ValueError, match="embeddings must be None for input='tfidf'"):
+        CoFrNetTextClassifier(input="tfidf", embeddings=vectors).fit(X, y)
+    several = CoFrNetTextClassifier(
+        input="vectors", variant="D", n_ladders=3, embeddings=vectors, length=4, max_epochs=1
+    ).fit(X, y)
+    assert several.model_.spec.ladders_per_feature == 3
+
+
+def test_validation_texts_come_with_labels():
+    X, y = reviews(60)
+    with pytest.raises(ValueError, match="X_val and y_val must be given together"):
+        CoFrNetTextClassifier().fit(X, y, X_val=X)
+    with pytest.raises(ValueError, match="validation_fraction must be"):
+        CoFrNetTextClassifier(validation_fraction="a").fit(X, y)
+    with pytest.raises(ValueError, match="learning_rate must be"):
+        CoFrNetTextClassifier(learning_rate=float("inf")).fit(X, y)
+    model = CoFrNetTextClassifier(warm_start=True, max_epochs=1).fit(X, y).set_params(input="vectors", embeddings="x")
+    with pytest.raises(ValueError, match="as it was in the fit to go on from"):
+        model.fit(X, y)

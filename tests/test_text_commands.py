@@ -56,7 +56,7 @@ def test_fit_for_machines(run, data, tmp_path):
     ("arguments", "code", "said"),
     [
         (["--text", "words", "-t", "label"], 1, "must have a column 'words'"),
-        (["--text", "said", "-t", "said"], 1, "another column than the texts"),
+        (["--text", "said", "-t", "said"], 1, "must be different columns"),
         (["--text", "said", "-t", "label", "--task", "regression"], 2, "texts are classified"),
         (["--text", "said", "-t", "id"], 1, "must hold classes"),
         (["--text", "said", "-t", "label", "--set", "depht=3"], 2, "Did you mean depth"),
@@ -223,3 +223,32 @@ def test_pages_without_the_live_box_say_why(tmp_path):
         own.report(tmp_path / "a.html", y=y)
     with pytest.raises(ValueError, match="as many rows"):
         own.report(tmp_path / "a.html", X, y[:-1])
+
+
+def test_rare_classes_are_learnt_before_they_are_asked_for(run, tmp_path):
+    X, y = reviews(120)
+    frame = pd.DataFrame({"said": X, "label": y})
+    frame.loc[:1, "label"] = ["one of a kind", "another"]
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    result = run("fit", tmp_path / "x.csv", "--text", "said", "-t", "label", "-o", tmp_path / "m", "--test", "0.5")
+    assert result.exit_code == 0, result.output
+
+
+def test_numbers_can_be_texts(run, tmp_path):
+    pd.DataFrame({"code": [11, 22] * 30, "label": ["a", "b"] * 30}).to_parquet(tmp_path / "x.parquet")
+    assert run("fit", tmp_path / "x.parquet", "--text", "code", "-t", "label", "-o", tmp_path / "m").exit_code == 0
+    result = run("predict", tmp_path / "m", tmp_path / "x.parquet", "-o", tmp_path / "o.csv")
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(tmp_path / "o.csv")["prediction"].tolist() == ["a", "b"] * 30
+    result = run("fit", tmp_path / "x.parquet", "--text", "code", "-t", "label", "--drop", "x")
+    assert result.exit_code == 2
+
+
+@in_a_browser
+def test_long_texts_do_not_stop_the_page(opened, tmp_path):  # noqa: F811
+    X, y = reviews(60)
+    model = CoFrNetTextClassifier(max_epochs=1, random_state=0).fit(X, y)
+    page = opened(model.report(tmp_path / "page.html", [*X, "lovely day " * 40_000], [*y, "good"]))
+    page.fill("#typed", "lovely day " * 30_000)
+    assert "good" in page.inner_text("#answer")
+    assert page.complaints == []

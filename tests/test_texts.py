@@ -1,11 +1,13 @@
 """Words of texts, vocabularies and vectors: against plain Python that does the same."""
 
+import gzip
 import itertools
 import re
 import unicodedata
 from collections import Counter
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -176,7 +178,34 @@ def test_vectors_in_fewer_dimensions():
 
 def test_strange_files_of_vectors(tmp_path):
     file = tmp_path / "v.txt"
-    for content, said in (("a 1 nan\n", "line of 'a'"), ("a x y\n", "line of 'a'"), ("\n", "none|line of")):
+    for content, said in (("a 1 nan\n", "line of 'a'"), ("a x y\n", "line of 'a'"), ("", "it has none")):
         file.write_text(content)
         with pytest.raises(ValueError, match=said):
             read_vectors(file)
+
+
+def test_files_of_vectors_of_every_kind(tmp_path):
+    content = "4 2\na 3 4\nnew york 1 2\n. . . 7 8\nb 5 6\n"
+    (tmp_path / "v.txt").write_text(content)
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(content.encode()))
+    with pa.CompressedOutputStream(str(tmp_path / "v.txt.zst"), "zstd") as stream:
+        stream.write(content.encode())
+    for name in ("v.txt", "v.txt.gz", "v.txt.zst"):
+        words, vectors = read_vectors(tmp_path / name)
+        assert dict(zip(words, vectors.tolist(), strict=True)) == {
+            "a": [3, 4], "new york": [1, 2], ". . .": [7, 8], "b": [5, 6],
+        }  # fmt: skip
+        assert read_vectors(tmp_path / name, most=2)[0] == ["a", "new york"]
+        assert read_vectors(tmp_path / name, only={"b", "zzz"})[0] == ["b"]
+
+
+def test_many_marks_take_no_time():
+    text = "e" + "\u0301" * 100_000
+    assert composed(text) == text
+    assert composed("e\u0301") == "é"
+
+
+def test_pairs_fall_into_buckets_where_no_pair_is_known():
+    known = Vocabulary.learn([f"w{i} w{i + 1}" for i in range(50)] * 2, most=5, buckets=1000)
+    assert len(known.pairs) == 0
+    assert len(known.bags(["x y"]).ids) == 3

@@ -90,6 +90,8 @@ def fit(
         raise typer.BadParameter("--test-out needs rows to be held out: say --test 0.2.")
     for path in (out, *([] if test_out is None else [test_out])):
         require_writable(path)
+    if text is not None and (drop or categorical):
+        raise typer.BadParameter("--text reads one column and no other: leave --drop and --categorical out.")
     kind = "text" if text is not None else "classification" if task is Task.auto else task.value
     make_estimator(kind, settings)  # wrong settings, before long work
     reports: list[Any] = []
@@ -251,18 +253,13 @@ def _read_texts(
     import pyarrow.compute as pc
 
     from cofrnet.cli.columns import target_task, with_target
-    from cofrnet.tables import column_names, read_table
+    from cofrnet.tables import read_table
 
     if task is Task.regression:
         raise typer.BadParameter("texts are classified: --task regression does not go with --text.")
     others = [] if weight is None else [weight]
-    if target in (text, weight):
-        raise ValueError(f"the target must be another column than the texts and the weights; got {target!r} for both.")
-    if data != "-":  # from a pipe, which is read once, all columns are read first
-        names = column_names(data, format)
-        for name in (text, target, *others):
-            if name not in names:
-                raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(names)}.")
+    if len({text, target, *others}) < 2 + len(others):
+        raise ValueError("texts, target and weights must be different columns; got one of them twice. Name another.")
     with busy(f"reading {data}"):
         table = read_table(data, format, text=(text,))
     for name in (text, target, *others):
@@ -334,10 +331,11 @@ def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
     everything = np.arange(len(y))
     if share == 0:
         return everything, everything[:0]
-    classes = np.unique(y, return_counts=True)[1] if task == "classification" else np.array([0])
-    stratify = y if task == "classification" and classes.min() >= 2 and len(y) * share >= len(classes) else None
+    classify = task != "regression"
+    classes = np.unique(y, return_counts=True)[1] if classify else np.array([0])
+    stratify = y if classify and classes.min() >= 2 and len(y) * share >= len(classes) else None
     rows, held = train_test_split(everything, test_size=share, random_state=seed, stratify=stratify)
-    if task == "classification":  # a class must have rows to be learnt from before it is asked for
+    if classify:  # a class must have rows to be learnt from before it is asked for
         unseen = ~np.isin(y[held], y[rows])
         rows, held = np.concatenate([rows, held[unseen]]), held[~unseen]
     return np.sort(rows), np.sort(held)

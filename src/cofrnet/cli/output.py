@@ -67,6 +67,7 @@ def print_texts(explanation: Any, most: int = 10) -> None:
 
     console = _console()
     console.print(f"{explanation.definition}; {explanation.unit}", soft_wrap=True, markup=False)
+    console.print(Text.assemble("words that ", ("raise", "red"), " and that ", ("lower", "blue"), " the score"))
     for i in range(min(len(explanation), most)):
         for c, output in enumerate(explanation.output_names):
             console.print()

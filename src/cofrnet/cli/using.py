@@ -105,6 +105,7 @@ def model_batches(
 ) -> Iterator[tuple[Any, pa.Table]]:
     """Rows of a file as the model reads them, part by part, and the other columns asked for; the target as text."""
     import numpy as np
+    import pyarrow as pa
 
     from cofrnet.tables import ahead, as_kinds, batches, read_table
 
@@ -112,7 +113,7 @@ def model_batches(
         name = text_column(model, data, format)
         goal: dict[str, Any] = {} if target is None else {target: "category"}
         for part in ahead(batches(data, goal, format, (name, *others))):
-            yield part.select([name]), part
+            yield pa.table({name: part[name].cast(pa.string())}), part
         return
     if hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]

@@ -13,11 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from cofrnet.estimators.checks import require_same_length
 from cofrnet.explain.subject import evenly
 from cofrnet.files import write_atomically
-from cofrnet.nn import Bag, BagCoFrNet
+from cofrnet.nn import BagCoFrNet
+from cofrnet.nn.bags import bag_sums
 from cofrnet.texts.tokens import LONGEST_TAG, kinds_of_characters
 
 __all__ = ["ReportingTexts"]
 
+EXPLAINED = 5000  # texts that importances are taken over
 TEXTS, WRONG = 200, 80  # texts to browse, and how many of them are those the model is most wrong about
 
 
@@ -46,11 +48,12 @@ class ReportingTexts:
         if y is not None:
             require_same_length(len(texts), len(y))
         live, note = self._live(texts)
+        some = None if texts is None else [texts[i] for i in evenly(len(texts), EXPLAINED)]
         named = f" of {me.target_name_}" if me.target_name_ else ""
         return TextPage(
             title=title or f"Classification{named}",
             facts=self._facts(),
-            overall=me.explain_global(texts),
+            overall=me.explain_global(some),
             classes=[str(name) for name in me.classes_],
             live=live,
             live_note=note,
@@ -139,13 +142,7 @@ class ReportingTexts:
         me: Any = self
         model, x = me.model_, me._encoded([texts[i] for i in evenly(len(texts), TEXTS)])
         with torch.no_grad():
-            z = _sums_of(x, torch.from_numpy(live.near).to(model.linear.dtype))
-            found = model.cofrnet.member_scores(z).mean(1) + _sums_of(x, model.linear)
+            z, straight = (bag_sums(x, torch.from_numpy(part).to(model.linear.dtype)) for part in live.near)
+            found = model.cofrnet.member_scores(z).mean(1) + straight
             error = (found - model(x)).abs()
         return f"{said}: on these texts its scores are off by {float(error.max()):.1g} at most."
-
-
-def _sums_of(x: Bag, table: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.embedding_bag(
-        x.ids, table.contiguous(), x.offsets[:-1], mode="sum", per_sample_weights=x.weights.to(table.dtype)
-    )

@@ -23,6 +23,8 @@ class SavingTexts(Saving):
 
     input: str
     length: int
+    tokenizer: Any
+    own_tokenizer_: bool
     vocabulary_: Vocabulary
     text_name_: str | None
     weights_: NDArray[np.float64]
@@ -47,13 +49,15 @@ class SavingTexts(Saving):
                 "words": list(vocabulary.words),
                 "buckets": vocabulary.n_buckets,
                 "texts": vocabulary.n_texts,
-                "own_tokenizer": self.tokenizer is not None,  # type: ignore[attr-defined]
+                "own_tokenizer": self.own_tokenizer_,
+                "pairs": vocabulary.has_pairs,
             },
             "explained_texts": self.statistics_[3],
             "text_name": self.text_name_,
         }
 
     def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
+        fits(self.tokenizer is None, "tokenizer", "left out")
         fits(self.input in ("bag", "tfidf", "vectors"), "input", "'bag', 'tfidf' or 'vectors'")
         fits(isinstance(self.length, int) and self.length >= 1, "length", "1 or more")
         self._restore_vocabulary(tensors, about.object("vocabulary"))
@@ -98,7 +102,8 @@ class SavingTexts(Saving):
         self.weights_ = self._array(tensors, "vocabulary/weights")
         fits(self.weights_.shape == (len(words) + len(pairs) + buckets,), "weights", "one for each word and pair")
         counts = fields.integer("texts", 1)
-        self.vocabulary_ = Vocabulary(words, places, texts.astype(np.int64), buckets, counts)
+        has_pairs = fields.flag("pairs")
+        self.vocabulary_ = Vocabulary(words, places, texts.astype(np.int64), buckets, counts, has_pairs)
         self.own_tokenizer_ = fields.flag("own_tokenizer")
 
     @staticmethod

@@ -45,7 +45,8 @@ class CoFrNetTextClassifier(
 ):
     """Classifier of texts made of continued fractions.
 
-    With the default input, a text is the set of its words and of its pairs of neighbouring words. Each has a weight:
+    With the default input, a text is the set of its words and of its pairs of neighbouring words, however often it has
+    them. Each has a weight:
     how rare it is (its inverse document frequency) times how differently the classes use it (the logarithm of the ratio
     of its frequencies, to the power of 3/4). Those of a text are scaled to a norm of 1. A logistic regression reads
     them, and ladders over a learned embedding of them add what it leaves over; the whole is a rational function of the
@@ -54,7 +55,8 @@ class CoFrNetTextClassifier(
     Parameters
     ----------
     input : {"bag", "tfidf", "vectors"}
-        "bag" as above. "tfidf": weights by rarity alone, and ladders that read them directly, without an embedding.
+        "bag" as above. "tfidf": weights by rarity alone, and ladders that read them directly, without an embedding;
+        here too a word counts once in a text.
         "vectors": the paper's, vectors of the first `length` words side by side, from the file `embeddings`.
     variant : {"auto", "F", "D", "DL"}
         Which ladders: "F" (full) for bags; "D" or "DL" for vectors. "auto" takes "F" or "DL".
@@ -62,8 +64,8 @@ class CoFrNetTextClassifier(
         A text file of word vectors as GloVe and word2vec write them (plain, gz or zst): needed for "vectors"; the
         embedding of a "bag" starts from it, if given.
     width : int, optional
-        Numbers that stand for a word; vectors that are longer are cut to their principal components. By default 32 for
-        a bag, and all there are for vectors.
+        Numbers that stand for a word; vectors that are longer are cut to their principal components, those of the words
+        of the texts. By default 32 for a bag, and all there are for vectors.
     tune_embeddings : bool
         Whether the vectors of "vectors" are learned with the rest, from those of the file; else they stay.
     length : int
@@ -191,6 +193,11 @@ class CoFrNetTextClassifier(
         """
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
+        if again:
+            ordered = isinstance(self.model_, VectorCoFrNet)
+            require(ordered == (self.input == "vectors"), "input", self.input, "as it was in the fit to go on from")
+        if (X_val is None) != (y_val is None):
+            raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
         self.target_name_, self.text_name_ = name_of(y), name_of(X)
         texts = as_texts(X)
         targets = self._checked_targets(y, reset=not again)
@@ -203,6 +210,7 @@ class CoFrNetTextClassifier(
         x = self._encoded(texts)
         data = _as_rows(x, targets, weight, rows)
         validation = None if held is None else _as_rows(x, targets, weight, held)
+        del x
         if X_val is not None:
             t_val = self._checked_targets(y_val, reset=False)
             texts_val = as_texts(X_val)
@@ -226,11 +234,13 @@ class CoFrNetTextClassifier(
             require(fits, name, value, "None or an integer, 1 or more")
         for name in ("max_epochs", "learning_rate"):
             value = getattr(self, name)
-            fits = isinstance(value, Integral if name == "max_epochs" else Real) and value > 0  # type: ignore[operator]
+            kind: Any = Integral if name == "max_epochs" else Real
+            fits = isinstance(value, kind) and 0 < value < float("inf")
             require(value == "auto" or fits, name, value, "'auto' or positive")
         decay = self.weight_decay
         require(isinstance(decay, Real) and decay >= 0, "weight_decay", decay, "0 or more")
-        require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
+        share = self.validation_fraction
+        require(isinstance(share, Real) and 0 < share < 1, "validation_fraction", share, "between 0 and 1")
         require(self.input in ("bag", "tfidf", "vectors"), "input", self.input, "'bag', 'tfidf' or 'vectors'")
         ladders = ("auto", "D", "DL") if self.input == "vectors" else ("auto", "F")
         require(
@@ -238,6 +248,10 @@ class CoFrNetTextClassifier(
         )
         if self.input == "vectors":
             require(self.embeddings is not None, "embeddings", None, "a file of word vectors for input='vectors'")
+        if self.input == "tfidf":
+            require(
+                self.embeddings is None, "embeddings", self.embeddings, "None for input='tfidf', which has no embedding"
+            )
         require(self.tokenizer is None or callable(self.tokenizer), "tokenizer", self.tokenizer, "None or a function")
         several = self.checkpoint is not None and self.n_members > 1
         require(not several, "n_members", self.n_members, "1 with a checkpoint")
@@ -246,6 +260,7 @@ class CoFrNetTextClassifier(
     def _learn_words(self, texts: Sequence[str], targets: NDArray[Any], weight: Floats | None) -> None:
         """Vocabulary and weights of its words, by the training texts."""
         ordered = self.input == "vectors"
+        self.own_tokenizer_ = self.tokenizer is not None
         self.vocabulary_ = Vocabulary.learn(
             texts,
             pairs=self.pairs and not ordered,
@@ -278,12 +293,12 @@ class CoFrNetTextClassifier(
 
     def _learn_vectors(self, ordered: bool) -> None:
         """Vectors of the words of the vocabulary that the file has; a bag keeps its other words, without."""
-        words, vectors = read_vectors(self.embeddings)  # type: ignore[arg-type]
+        words, vectors = read_vectors(self.embeddings, only=set(self.vocabulary_.words))  # type: ignore[arg-type]
+        if not words:
+            raise ValueError(f"embeddings must have words of the texts; {self.embeddings} has none of them.")
         vectors = reduced(vectors, self.width or (vectors.shape[1] if ordered else BAG_WIDTH))
         place = {word: i for i, word in enumerate(words)}
         known = [(i, place[word]) for i, word in enumerate(self.vocabulary_.words) if word in place]
-        if not known:
-            raise ValueError(f"embeddings must have words of the texts; {self.embeddings} has none of them.")
         if ordered:
             kept = np.array([i for i, _ in known])
             self.vocabulary_ = replace(
@@ -298,10 +313,10 @@ class CoFrNetTextClassifier(
 
     def _vocabulary(self) -> Vocabulary:
         """The vocabulary, with the tokenizer it was learned by."""
-        if self.tokenizer is None and getattr(self, "own_tokenizer_", False):
+        if (self.tokenizer is not None) != self.own_tokenizer_:
             raise ValueError(
-                "tokenizer must be the function that the model was fitted with, which files do not hold; got None. Set "
-                "it: model.set_params(tokenizer=...)."
+                "tokenizer must be the function that the model was fitted with, which files do not hold, or None if "
+                f"there was none; got tokenizer={self.tokenizer!r}. Set it: model.set_params(tokenizer=...)."
             )
         if self.vocabulary_.tokenizer is not self.tokenizer:
             self.vocabulary_ = replace(self.vocabulary_, tokenizer=self.tokenizer)
@@ -373,7 +388,7 @@ class CoFrNetTextClassifier(
                 n_features=self.length * self.vectors_.shape[1],
                 variant="DL" if self.variant == "auto" else self.variant,
                 n_ladders=self.n_ladders or 8,
-                ladders_per_feature=1,
+                ladders_per_feature=(self.n_ladders or 1) if self.variant == "D" else 1,
                 n_members=self.n_members,
                 **common,
             )
@@ -381,8 +396,6 @@ class CoFrNetTextClassifier(
             return VectorCoFrNet(start, self.length, spec, generator, self.tune_embeddings)
         wide = BAG_WIDTH if self.width is None else int(self.width)
         width = None if self.input == "tfidf" else wide
-        if self.vectors_ is not None and width is not None:
-            width = max(width, self.vectors_.shape[1])
         ladders = self.n_ladders or 16
         model = BagCoFrNet(BagSpec(len(self.vocabulary_), width=width, n_ladders=ladders, **common), generator)
         if self.vectors_ is not None and width is not None:
@@ -431,8 +444,10 @@ def relevance(counts: NDArray[Any]) -> NDArray[np.float64]:
 
     Shapes: counts (classes, V); returns (V,).
     """
-    total = counts.sum()
-    share = counts.sum(1, keepdims=True) / max(total, 1e-30)
+    counts = counts[counts.sum(1) > 0]  # a class that has no words says nothing of them
+    if len(counts) < 2:
+        return np.ones(counts.shape[1])
+    share = counts.sum(1, keepdims=True) / counts.sum()
     seen = counts.sum(0)
     own, others = counts + SMOOTHING * share, seen - counts + SMOOTHING * (1 - share)
     ratios = np.log(own / share) - np.log(others / (1 - share))
@@ -457,13 +472,19 @@ def as_texts(X: Any) -> list[str]:
         if any(len(value) != 1 for value in values):
             raise ValueError("X must be one column of texts; got rows of several values. Pass one of them.")
         values = [value[0] for value in values]
-    found = ["" if value is None or value != value else value for value in values]
+    found = ["" if _is_missing(value) else value for value in values]
     for i, value in enumerate(found):
         if not isinstance(value, str):
             raise ValueError(
                 f"X must hold texts; got {value!r:.60} of type {type(value).__name__} in row {i}. Make it a string."
             )
     return found
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def _as_rows(x: Any, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:

@@ -92,9 +92,7 @@ class ExplainingWords:
             if isinstance(x, Bag):
                 values, ids = explained.bag_contributions(me.model_, x, TOLERANCE)[0], x.ids.numpy()
             else:
-                each = explained.vector_contributions(me.model_, x, TOLERANCE)[0]
-                there = x.numpy() > 0
-                values, ids = each[there], x.numpy()[there] - 1
+                values, ids = _by_word(explained.vector_contributions(me.model_, x, TOLERANCE)[0], x.numpy())
             for total, part in ((sums, values), (sizes, np.abs(values))):
                 for c in range(q):
                     total[:, c] += np.bincount(ids, part[:, c], size)
@@ -194,6 +192,18 @@ def _as_read(tokens: Tokens, text: int, listed: bool) -> tuple[str, NDArray[np.i
     own = slice(int(tokens.starts[text]), int(tokens.starts[text + 1]))
     spans = np.stack([tokens.begins[own], tokens.ends[own]], axis=1) - first
     return tokens.written(first, last).replace("\0", " " if listed else "\0"), spans
+
+
+def _by_word(values: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """What each different word of each text adds, (words, q), and its number.
+
+    Shapes: values (n, length, q) and words (n, length), 0 for none.
+    """
+    rows, places = np.nonzero(words)
+    pairs, which = np.unique(np.stack([rows, words[rows, places]]), axis=1, return_inverse=True)
+    total = np.zeros((pairs.shape[1], values.shape[2]))
+    np.add.at(total, which.ravel(), values[rows, places])
+    return total, pairs[1] - 1
 
 
 def _shared(

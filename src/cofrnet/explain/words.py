@@ -30,33 +30,37 @@ __all__ = ["STOP_WORDS", "TextExplanation", "WordExplanation", "bag_contribution
 Floats = NDArray[np.floating[Any]]
 
 # Articles, prepositions, conjunctions, pronouns and auxiliary verbs of English.
+NUMBERS_AT_ONCE = 2**22  # for bounded memory
+
 _STOP = """
 a an the and or but nor so yet if then than that this these those there here of in on at by for with about against
 between into through during before after above below to from up down out off over under again as until while because i
 me my myself we our ours ourselves you your yours yourself he him his himself she her hers herself it its itself they
 them their theirs themselves who whom whose which what am is are was were be been being have has had having do does did
 doing can could will would shall should may might must ought it's i'm i've i'd i'll he's she's that's there's they're
-we're you're who's what's s t d ll m re ve
+we're you're who's what's s t d ll m re ve upon without within among across around behind near since toward towards onto
+along beside besides beyond despite except per via throughout underneath
 """
 STOP_WORDS = frozenset(_STOP.split())
 
 
 def bag_contributions(model: BagCoFrNet, x: Bag, tolerance: float = 1e-5) -> tuple[Floats, Floats]:
     """What each entry of each bag adds to the scores, (entries, q), and what they fall short by, (n, q)."""
-    z = model.embedded(x)
-    found = inputs.mean_slopes(model.cofrnet, z, torch.zeros_like(z), tolerance)
-    slopes = found.values.transpose(1, 2)  # (n, k, q)
-    rows = torch.repeat_interleave(torch.arange(len(x)), x.offsets.diff())
     with torch.no_grad():
-        values = model.linear[x.ids].clone()
-        for start in range(0, len(rows), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
+        z = model.embedded(x)
+        found = inputs.mean_slopes(model.cofrnet, z, torch.zeros_like(z), tolerance)
+        slopes = found.values.transpose(1, 2)  # (n, k, q)
+        rows = torch.repeat_interleave(torch.arange(len(x)), x.offsets.diff())
+        values = model.linear[x.ids]
+        at_once = max(1, NUMBERS_AT_ONCE // max(1, slopes.shape[1] * slopes.shape[2]))
+        for start in range(0, len(rows), at_once):
+            part = slice(start, start + at_once)
             values[part] += torch.einsum("ek,ekq->eq", model.embedding[x.ids[part]], slopes[rows[part]])
         values *= x.weights.unsqueeze(1)
-    return values.double().numpy(), found.gap.double().numpy()
-
-
-AT_ONCE = 16_384  # entries, for bounded memory
+        whole = torch.zeros_like(found.gap).index_add_(0, rows, values)
+        empty = model.cofrnet(torch.zeros_like(z[:1]))
+        gap = model(x) - empty - whole
+    return values.double().numpy(), gap.double().numpy()
 
 
 def vector_contributions(model: VectorCoFrNet, words: Tensor, tolerance: float = 1e-5) -> tuple[Floats, Floats]:
@@ -139,7 +143,7 @@ class TextExplanation(Explanation):
         return float(own.max()) if len(own) else 1.0
 
     def to_html(self, row: int = 0, output: int = 0) -> str:
-        """The text with its words coloured: blue for those that raise the score, orange for those that lower it."""
+        """The text with its words coloured: red for those that raise the score, blue for those that lower it."""
         most = max(self.strength(row, output), 1e-9)
         parts = []
         for piece, value in self.pieces(row, output):
@@ -147,7 +151,7 @@ class TextExplanation(Explanation):
             if value is None:
                 parts.append(shown)
                 continue
-            colour = "31,119,180" if value > 0 else "230,110,20"
+            colour = "213,94,0" if value > 0 else "0,114,178"
             style = f"background:rgba({colour},{min(1.0, abs(value) / most) * 0.75:.2f});border-radius:3px"
             parts.append(f'<span style="{style}" title="{value:+.3f}">{shown}</span>')
         return f'<div style="white-space:pre-wrap;line-height:1.7">{"".join(parts)}</div>'

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cofrnet.core.ladder import fused_kernels
 from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec
 
-__all__ = ["Bag", "BagCoFrNet", "BagSpec"]
+__all__ = ["Bag", "BagCoFrNet", "BagSpec", "bag_sums"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,18 @@ class Bag:
     offsets: Tensor
     ids: Tensor
     weights: Tensor
+
+    def require_ids_below(self, n_inputs: int) -> None:
+        """Raise unless all ids are those of so many inputs, and the offsets those of the entries."""
+        ends = (int(self.offsets[0]), int(self.offsets[-1])) if len(self.offsets) else (0, -1)
+        fit = (
+            ends == (0, len(self.ids)) and bool((self.offsets.diff() >= 0).all()) and len(self.weights) == len(self.ids)
+        )
+        if not fit or (len(self.ids) and not 0 <= int(self.ids.min()) <= int(self.ids.max()) < n_inputs):
+            raise ValueError(
+                f"a bag must have ids from 0 to {n_inputs - 1} and offsets that rise from 0 to the number of its "
+                "entries; it has others."
+            )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -150,6 +162,7 @@ class BagCoFrNet(nn.Module):
     def __init__(self, spec: BagSpec, generator: torch.Generator | None = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.spec = spec
+        self.in_place_gradients = False  # whether backward adds to `embedding.grad` itself, as the epoch loop wants it
         self.cofrnet = CoFrNet(spec.above, generator=generator, dtype=dtype)
         factory: dict[str, Any] = {"dtype": self.cofrnet.head.dtype}
         self.linear = nn.Parameter(torch.zeros(spec.n_inputs, spec.n_outputs, **factory), requires_grad=False)
@@ -183,11 +196,12 @@ class BagCoFrNet(nn.Module):
 
     def embedded(self, x: Bag) -> Tensor:
         """Embeddings of the rows, (n, width)."""
-        return _sums(x, self.embedding)
+        x.require_ids_below(self.spec.n_inputs)
+        return bag_sums(x, self.embedding, self.in_place_gradients)
 
     def member_scores(self, x: Bag) -> Tensor:
         """Scores of each member, (n, members, q)."""
-        return self.cofrnet.member_scores(self.embedded(x)) + _sums(x, self.linear).unsqueeze(1)
+        return self.cofrnet.member_scores(self.embedded(x)) + bag_sums(x, self.linear).unsqueeze(1)
 
     def forward(self, x: Bag) -> Tensor:
         """Scores, (n, q)."""
@@ -219,37 +233,37 @@ class BagCoFrNet(nn.Module):
 
 
 class _Sums(torch.autograd.Function):
-    """Weighted sums of rows of a table; the gradient by the table is added to its `grad` where it has one.
+    """Weighted sums of rows of a table; if so asked, the gradient by the table is added to its `grad` in place.
 
     A gradient as large as the table for every batch would be most of the work.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, x: Bag, kernels: Any) -> Tensor:
-        ctx.x, ctx.kernels, ctx.table = x, kernels, table
+    def forward(ctx: Any, table: Tensor, x: Bag, kernels: Any, in_place: bool) -> Tensor:
+        ctx.x, ctx.kernels, ctx.table, ctx.in_place = x, kernels, table, in_place
         found = table.new_empty(len(x), table.shape[1])
         kernels.bag_sums(*_arrays(x), table.detach().numpy(), found.numpy())
         return found
 
     @staticmethod
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, None, None]:
-        grad = ctx.table.grad
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, None, None, None]:
+        grad = ctx.table.grad if ctx.in_place else None
         total = torch.zeros_like(ctx.table) if grad is None else grad
         ctx.kernels.add_bag_gradients(*_arrays(ctx.x), slopes.contiguous().numpy(), total.numpy())
-        return (total if grad is None else None), None, None
+        return (total if grad is None else None), None, None, None
 
 
 def _arrays(x: Bag) -> list[Any]:
     return [t.numpy() for t in (x.offsets, x.ids, x.weights)]
 
 
-def _sums(x: Bag, table: Tensor) -> Tensor:
-    """Weighted sums of rows of a table, (n, width)."""
+def bag_sums(x: Bag, table: Tensor, in_place: bool = False) -> Tensor:
+    """Weighted sums of rows of a table, (n, width); the ids must be places in it."""
     if not len(x.ids):
         return table.new_zeros(len(x), table.shape[1])
     kernels = fused_kernels(table, x.weights)
-    if kernels is not None and table.is_contiguous():
-        return _Sums.apply(table, x, kernels)
+    if kernels is not None and table.is_contiguous() and not x.weights.requires_grad:
+        return _Sums.apply(table, x, kernels, in_place)
     return nn.functional.embedding_bag(
         x.ids, table, x.offsets[:-1], mode="sum", per_sample_weights=x.weights.to(table.dtype)
     )

@@ -84,13 +84,17 @@ function drawWords() {
 // ------------------------------------------------------------------------------------------ a text with its words coloured
 
 function shade(where, pieces) {
-  const most = Math.max(...pieces.map(([, value]) => Math.abs(value || 0)), 1e-9);
-  where.replaceChildren(...pieces.map(([text, value]) => {
-    if (value === null) return text;
+  const most = pieces.reduce((size, [, value]) => Math.max(size, Math.abs(value || 0)), 1e-9);
+  where.replaceChildren();
+  for (const [text, value] of pieces) {
+    if (value === null) {
+      where.append(text);
+      continue;
+    }
     const own = element("span", { className: value > 0 ? "up" : "down", title: signed(value) }, text);
     own.style.setProperty("--strength", `${Math.round(75 * Math.min(1, Math.abs(value) / most))}%`);
-    return own;
-  }));
+    where.append(own);
+  }
 }
 
 function strongest(where, pieces, base) {
@@ -255,7 +259,7 @@ function makeModel() {
   const places = own.places === null ? null : new Map(Array.from(decoded(own.places, "uint32"), (feature, i) => [feature, i]));
   const embedding = decoded(own.embedding, own.kind); // of each feature that is in the page
   const scale = decoded(own.scale, "float32");
-  const straight = decoded(own.straight, "float32");
+  const straight = decoded(own.straight, own.straightKind);
   const [weight, bias, head, linear, intercept] = ["weight", "bias", "head", "linear", "intercept"].map((name) => decoded(own[name], "float32"));
   const far = (t) => (smooth ? t / (t * t + epsilon * epsilon) : (t < 0 ? -1 : 1) / Math.max(Math.abs(t), epsilon));
   const slope = (t) => (smooth ? (epsilon * epsilon - t * t) / (t * t + epsilon * epsilon) ** 2 : Math.abs(t) >= epsilon ? -1 / (t * t) : 0);
@@ -343,9 +347,9 @@ function makeModel() {
     const rowOf = (feature) => (places === null ? feature : places.get(feature));
     for (const feature of counts.keys()) {
       const x = weights[feature] / norm;
-      for (let c = 0; c < q; c += 1) linearPart[c] += x * straight[feature * q + c];
       const row = rowOf(feature);
       if (row === undefined) continue;
+      for (let c = 0; c < q; c += 1) linearPart[c] += x * straight[row * q + c];
       for (let j = 0; j < width; j += 1) z[j] += x * scale[row] * embedding[row * width + j];
     }
     const scores = Array.from(scoresOf(z), (value, c) => value + linearPart[c]);
@@ -353,9 +357,10 @@ function makeModel() {
     const values = read.map(() => new Float64Array(q));
     for (const [feature, first, last] of occurrences) {
       const row = rowOf(feature);
+      if (row === undefined) continue;
       for (let c = 0; c < q; c += 1) {
-        let sum = straight[feature * q + c];
-        if (row !== undefined) for (let j = 0; j < width; j += 1) sum += slopes[c][j] * scale[row] * embedding[row * width + j];
+        let sum = straight[row * q + c];
+        for (let j = 0; j < width; j += 1) sum += slopes[c][j] * scale[row] * embedding[row * width + j];
         const share = sum * weights[feature] / norm / counts.get(feature) / (first === last ? 1 : 2);
         values[first][c] += share;
         if (last !== first) values[last][c] += share;

@@ -51,7 +51,7 @@ class LiveModel:
     @cached_property
     def kept(self) -> NDArray[np.int64] | None:
         """Features whose numbers are in the page; None for all of them."""
-        most = MOST_BYTES // self.embedding.shape[1]
+        most = MOST_BYTES // (self.embedding.shape[1] + 2 * self.straight.shape[1])
         return None if len(self.embedding) <= most else np.sort(np.argsort(-self.strength, kind="stable")[:most])
 
     @cached_property
@@ -66,13 +66,21 @@ class LiveModel:
         scale = np.maximum(np.abs(rows).max(1), 1e-30) / 127
         return np.round(rows / scale[:, None]).astype(np.int8), scale.astype(np.float32)
 
+    @cached_property
+    def straight_kept(self) -> NDArray[Any]:
+        """The linear parts that are kept, in half precision where embeddings are rounded too."""
+        rows = self.straight if self.kept is None else self.straight[self.kept]
+        return rows if self.rounded[0].dtype == np.float32 else rows.astype(np.float16)
+
     @property
-    def near(self) -> NDArray[np.float32]:
-        """The embedding that the page computes with, (V, width)."""
-        found = np.zeros_like(self.embedding)
+    def near(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Embedding and linear part that the page computes with, (V, width) and (V, q)."""
+        where = slice(None) if self.kept is None else self.kept
+        embedding, straight = np.zeros_like(self.embedding), np.zeros_like(self.straight)
         rows, scale = self.rounded
-        found[slice(None) if self.kept is None else self.kept] = rows.astype(np.float32) * scale[:, None]
-        return found
+        embedding[where] = rows.astype(np.float32) * scale[:, None]
+        straight[where] = self.straight_kept
+        return embedding, straight
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the script; arrays as base64."""
@@ -88,7 +96,8 @@ class LiveModel:
             "embedding": _packed(rows, rows.dtype),
             "kind": str(rows.dtype),
             "scale": _packed(scale, np.float32),
-            "straight": _packed(self.straight, np.float32),
+            "straight": _packed(self.straight_kept, self.straight_kept.dtype),
+            "straightKind": str(self.straight_kept.dtype),
             **{name: _packed(values, np.float32) for name, values in self.ladders.items()},
             "members": members,
             "rungs": rungs,

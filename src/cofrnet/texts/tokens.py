@@ -10,6 +10,7 @@ A tokenizer of one's own is a function from a text to a list of strings, which a
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ Tokenizer: TypeAlias = Callable[[str], Sequence[str]]
 
 AT_ONCE = 2**21  # characters, for bounded memory
 LONGEST_TAG = 512  # characters
+MOST_MARKS = 64  # one after the other
 OTHER, LETTER, MARK, ALONE, APOSTROPHE, TAG = range(6)
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "YI ", "TANGUT", "BOPOMOFO")
 PLANES = 0x20000  # code points that are looked at one by one; those above are ideographs or nothing
@@ -159,9 +161,18 @@ def _tokenize(codes: Any, firsts: Any, kinds: Any, small: Any, starts: Any, begi
     return count
 
 
+@cache
+def _many_marks() -> re.Pattern[str]:
+    """Runs of marks that no language has, and that take a time that grows with their square to be composed."""
+    marks = [chr(point) for point in range(PLANES) if unicodedata.combining(chr(point))]
+    return re.compile(f"[{re.escape(''.join(marks))}]{{{MOST_MARKS}}}")
+
+
 def composed(text: str) -> str:
-    """The text in Unicode's composed form."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    """The text in Unicode's composed form; as it is where some letter has more marks than any language gives it."""
+    if text.isascii() or _many_marks().search(text):
+        return text
+    return unicodedata.normalize("NFC", text)
 
 
 def tokenized(texts: Sequence[str], tokenizer: Tokenizer | None = None) -> Iterator[tuple[int, Tokens]]:

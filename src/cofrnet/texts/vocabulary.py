@@ -184,13 +184,17 @@ class Bags:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words; pairs as numbers of words, (pairs, 2); in how many training texts each was; and how many buckets."""
+    """Words; pairs as numbers of words, (pairs, 2); in how many training texts each was; how many buckets there are.
+
+    `has_pairs` says whether pairs count at all: those that are not known may fall into buckets.
+    """
 
     words: tuple[str, ...]
     pairs: Integers
     texts: Integers
     n_buckets: int = 0
     n_texts: int = 1
+    has_pairs: bool = True
     tokenizer: Tokenizer | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
@@ -226,7 +230,7 @@ class Vocabulary:
         paired = np.array([[number[key] for key in side] for side in sides], dtype=np.int64).reshape(2, -1).T
         found = np.concatenate([counts.counts[slots[~is_pair]], counts.counts[slots[is_pair]]])
         spelled = tuple(counts.spelled[key] for key in words.tolist())
-        return cls(spelled, paired, found, buckets if cut else 0, len(texts), tokenizer)
+        return cls(spelled, paired, found, buckets if cut else 0, len(texts), pairs, tokenizer)
 
     def name(self, feature: int) -> str:
         """A feature in words."""
@@ -251,8 +255,7 @@ class Vocabulary:
         """Number of the feature that each word is, and of the pair that it begins; -1 where there is none."""
         words, pairs = np.empty(len(tokens), dtype=np.int64), np.empty(len(tokens), dtype=np.int64)
         known = len(self.words) + len(self.pairs)
-        has_pairs = len(self.pairs) > 0
-        _look_up(tokens.hashes, tokens.starts, has_pairs, *self._keys, known, self.n_buckets, words, pairs)
+        _look_up(tokens.hashes, tokens.starts, self.has_pairs, *self._keys, known, self.n_buckets, words, pairs)
         return words, pairs
 
     def bags(self, texts: Sequence[str]) -> Bags:

@@ -231,6 +231,7 @@ class _Run:
         self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
         self.loss_reads_parameters = False  # such as a penalty; autograd then differentiates everything
         self._draw_from(generator)
+        self._let_add_in_place(True)
         self.trained = Trained()
         self.since_best = 0
         self.latest = math.inf  # the loss that decides on the decay
@@ -245,6 +246,11 @@ class _Run:
         for module in self.model.modules():
             if isinstance(module, LadderDropout):
                 module.generator = generator
+
+    def _let_add_in_place(self, whether: bool) -> None:
+        """Large tables may add to the gradient that the optimizer has for them."""
+        if hasattr(self.model, "in_place_gradients"):
+            self.model.in_place_gradients = whether
 
     def resume(self, checkpoint: Checkpoint | None) -> int:
         """The epoch to begin with, and everything as it was before it."""
@@ -352,6 +358,7 @@ class _Run:
         self.model.eval()
         self.optimizer.release()
         self._draw_from(None)
+        self._let_add_in_place(False)
 
     def finish(self) -> Trained:
         """Leave the model with the weights to keep."""
