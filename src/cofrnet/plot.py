@@ -6,6 +6,7 @@ Colours are those of Okabe and Ito, which most colour-blind people tell apart, a
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -470,33 +471,48 @@ def text(
     Of a long text the first `most` characters.
     """
     c = _chosen(explanation.output_names, output)[0]
-    per_line, step = 84, 1.0
-    ax = _new(ax, 7.6, 4)
+    placed, lines = _lines_of(explanation.pieces(row, c), most)
+    ax = _new(ax, 7.6, 0.5 + 0.26 * lines)
     strongest = max(explanation.strength(row, c), 1e-9)
-    x, y, used = 0, 0.0, 0
-    for piece, value in explanation.pieces(row, c):
-        for word in piece.replace("\t", " ").split("\n") if value is None else [piece]:
-            if value is None and x and "\n" in piece and word == "":
-                x, y = 0, y + step
-            if x + len(word) > per_line and word.strip():
-                x, y = 0, y + step
-            shade = None
-            if value is not None:
-                color = RED if value > 0 else BLUE
-                shade = {"facecolor": color, "alpha": 0.65 * min(1.0, abs(value) / strongest), "lw": 0, "pad": 1.5}
-            ax.text(x, y, _literal(word), family="monospace", fontsize=10, va="center", bbox=shade)
-            x += len(word)
-            used += len(word)
-        if used > most:
-            ax.text(x, y, " …", family="monospace", fontsize=10, va="center")
-            break
-    ax.set_xlim(0, per_line + 2)
-    ax.set_ylim(y + step, -step)
+    for x, y, word, value in placed:
+        shade = None
+        if value is not None:
+            color = RED if value > 0 else BLUE
+            shade = {"facecolor": color, "alpha": 0.65 * min(1.0, abs(value) / strongest), "lw": 0, "pad": 1.5}
+        ax.text(x, y, _literal(word), family="monospace", fontsize=10, va="center", bbox=shade)
+    ax.set_xlim(0, LINE + 2)
+    ax.set_ylim(lines - 0.4, -0.6)
     score = f"score {explanation.scores[row, c]:+.3g} ({explanation.unit})"
     ax.set_title(_literal(score), fontsize="medium", loc="left")
     ax.axis("off")
     _saved(ax, path)
     return ax
+
+
+LINE = 84  # characters
+
+
+def _lines_of(
+    pieces: Sequence[tuple[str, float | None]], most: int
+) -> tuple[list[tuple[int, int, str, float | None]], int]:
+    """Column, line, text and value of the pieces of a text, broken into lines; and how many lines there are."""
+    placed: list[tuple[int, int, str, float | None]] = []
+    x = y = used = 0
+    for piece, value in pieces:
+        for i, part in enumerate(re.split(r"(\s)", piece) if value is None else [piece]):
+            if part == "\n" and i % 2 == 1:
+                x, y = 0, y + 1
+                continue
+            word = part if part.strip() or value is not None else " " * (len(part) if x else 0)
+            if x and x + len(word) > LINE and word.strip():
+                x, y = 0, y + 1
+            if word.strip():
+                placed.append((x, y, word, value))
+            x += len(word)
+            used += len(word)
+        if used > most:
+            return [*placed, (x, y, " …", None)], y + 1
+    return placed, y + 1
 
 
 def _literal(text: str) -> str:
