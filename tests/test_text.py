@@ -656,3 +656,80 @@ def test_validation_texts_come_with_labels():
     model = CoFrNetTextClassifier(warm_start=True, max_epochs=1).fit(X, y).set_params(input="vectors", embeddings="x")
     with pytest.raises(ValueError, match="as it was in the fit to go on from"):
         model.fit(X, y)
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was(fitted):
+    X, _ = reviews(20, seed=8)
+    model = pickle.loads(pickle.dumps(fitted))
+    before = model.decision_function(X)
+    for texts, labels in (([""] * 4, list("abca")), ([1, 2], [0, 1]), (X, ["one"] * 20)):
+        with pytest.raises(ValueError):  # noqa: PT011
+            model.fit(texts, labels)
+        np.testing.assert_array_equal(model.decision_function(X), before)
+        assert list(model.classes_) == ["bad", "good"]
+
+
+def test_single_texts_of_a_class_are_trained_on():
+    X, y = reviews(600)
+    texts = [*X, *(f"topic{i} topic{i}x" for i in range(30))]
+    labels = np.array([*y, *(f"only {i}" for i in range(30))])
+    for kind, seed in itertools.product(("bag", "tfidf"), (1, 2)):
+        model = CoFrNetTextClassifier(input=kind, min_texts=1, random_state=seed).fit(texts, labels)
+        assert np.isfinite(model.predict_proba(texts)).all()
+        assert (model.predict(X) == y).mean() > 0.85
+
+
+def test_tokenizers_that_add_words_have_sums_too():
+    X, y = reviews(100)
+    model = CoFrNetTextClassifier(tokenizer=lambda text: ["[CLS]", *text.split(), "[SEP]"], random_state=0).fit(X, y)
+    explanation = model.explain_local(X[:5])
+    total = np.array([own.sum(0) for own in explanation.values])
+    np.testing.assert_allclose(total + explanation.base_values, explanation.scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("strange", [None, ["a", 1], b"a", "text", 5])
+def test_strange_tokenizers_are_named(strange):
+    with pytest.raises(ValueError, match="tokenizer must return a list of strings"):
+        CoFrNetTextClassifier(tokenizer=lambda text: strange).fit(*reviews(20))
+
+
+def test_strange_weights_are_named():
+    X, y = reviews(40)
+    for weight in (-1, 0, 1e308, [1e300, *[1] * 39], np.full(40, 1e-320)):
+        with pytest.raises(ValueError, match="sample_weight must"):
+            CoFrNetTextClassifier().fit(X, y, sample_weight=weight)
+    for weight in ({"bad": -1, "good": 1}, {"bad": 0, "good": 0}):
+        with pytest.raises(ValueError, match="class_weight must"):
+            CoFrNetTextClassifier(class_weight=weight).fit(X, y)
+
+
+def test_checkpoints_know_the_seed_and_the_start(tmp_path):
+    X, y = reviews(100)
+    settings = {"max_epochs": 2, "checkpoint": tmp_path / "c"}
+    model = CoFrNetTextClassifier(random_state=0, warm_start=True, **settings).fit(X, y)
+    with pytest.raises(ValueError, match="written by another fit"):
+        CoFrNetTextClassifier(random_state=1, **settings).fit(X, y)
+    with pytest.raises(ValueError, match="written by another fit"):
+        model.fit(X, y)
+
+
+def test_other_strange_input_is_named(fitted):
+    import pyarrow as pa
+
+    X, y = reviews(30, seed=9)
+    expected = fitted.decision_function(X)
+    for given in (pa.array(X), pa.chunked_array([X])):
+        np.testing.assert_array_equal(fitted.decision_function(given), expected)
+    for given in (None, 5, b"text"):
+        with pytest.raises(ValueError, match="X must be texts"):
+            fitted.predict(given)
+    with pytest.raises(ValueError, match="at least two texts"):
+        CoFrNetTextClassifier().fit([], [])
+    with pytest.raises(ValueError, match="at least one row"):
+        fitted.quality([], [])
+    with pytest.raises(ValueError, match="got dates"):
+        CoFrNetTextClassifier().fit(X, np.arange(30).astype("datetime64[D]"))
+    with pytest.raises(ValueError, match="epsilon must be"):
+        CoFrNetTextClassifier(epsilon="a").fit(X, y)
+    changed = pickle.loads(pickle.dumps(fitted)).set_params(input="vectors")
+    np.testing.assert_array_equal(changed.decision_function(X), expected)

@@ -252,3 +252,16 @@ def test_long_texts_do_not_stop_the_page(opened, tmp_path):  # noqa: F811
     page.fill("#typed", "lovely day " * 30_000)
     assert "good" in page.inner_text("#answer")
     assert page.complaints == []
+
+
+def test_empty_lines_of_one_column_are_texts(run, model, tmp_path):
+    (tmp_path / "x.csv").write_text("said\nlovely\n\nlast\n")
+    result = run("predict", model, tmp_path / "x.csv", "-o", tmp_path / "o.csv")
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(tmp_path / "o.csv")) == 3
+
+
+def test_the_name_says_what_is_exported(run, model, tmp_path):
+    assert run("export", model, "-o", tmp_path / "m.pt2").exit_code == 0
+    assert (tmp_path / "m.pt2").read_bytes()[:2] == b"PK"
+    assert run("export", model, "-o", tmp_path / "m.py").exit_code == 2

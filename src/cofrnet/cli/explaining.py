@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -195,7 +196,9 @@ def _write_figure(axes: Any, out: Path) -> None:
     if kind not in known:
         raise ValueError(f"a picture must end in one of {', '.join(sorted(known))}; got {out.name!r}.")
     content = io.BytesIO()
-    figure.savefig(content, format=kind, dpi=150, bbox_inches="tight")
+    with warnings.catch_warnings():  # of letters that the font does not have
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(content, format=kind, dpi=150, bbox_inches="tight")
     write_atomically(out, content.getvalue())
 
 
@@ -290,7 +293,9 @@ class Export(StrEnum):
 @app.command()
 def export(
     model: ModelPath,
-    format: Annotated[Export, typer.Option("--format", "-f", help="onnx, or a torch.export program.")] = Export.onnx,  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Export | None, typer.Option("--format", "-f", help="onnx, or a torch.export program; by the name of --out.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; MODEL with .onnx or .pt2.")] = None,
     contributions: Annotated[
         bool, typer.Option("--contributions", help="Also give what each feature adds to the score.")
@@ -298,7 +303,11 @@ def export(
     opset: Annotated[int, typer.Option(min=18, help="Of ONNX; an older runtime may need a smaller one.")] = 25,
 ) -> None:
     """Write the whole model, with its preprocessing, for ONNX runtimes or as a torch.export program."""
+    if format is None:
+        format = Export.torch if out is not None and out.suffix in (".pt2", ".pt") else Export.onnx  # noqa: A001
     path = out or model.with_suffix(".onnx" if format is Export.onnx else ".pt2")
+    if path.suffix != (".onnx" if format is Export.onnx else ".pt2"):
+        raise typer.BadParameter(f"--out must end in .onnx, or in .pt2 for a torch.export program; got {path.name!r}.")
     require_writable(path)
     estimator = load_model(model)
     with busy("exporting"):

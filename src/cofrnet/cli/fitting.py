@@ -271,8 +271,8 @@ def _read_texts(
         say(f"{without} rows have no target and are left out.")
     if target_task(column)[0] == "regression" and task is Task.auto:
         raise ValueError(
-            f"the target {target!r} must hold classes; got numbers such as {y[0]!r}. Use --task classification if "
-            "they are."
+            f"the target {target!r} must hold classes; got many numbers, such as {y[0]}. Name another column, or say "
+            "--task classification if these whole numbers are classes."
         )
     texts = table[text].cast(pa.string())
     table = table.set_column(table.column_names.index(text), text, texts)

@@ -20,7 +20,7 @@ from cofrnet.estimators.checks import checked_weight, name_of, position_of, requ
 from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
 from cofrnet.estimators.explaining import Explaining
-from cofrnet.estimators.fitting import Fitting, device_named
+from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.interactions import strongest_pairs
 from cofrnet.estimators.reporting import Reporting
 from cofrnet.estimators.saving_tables import SavingTables
@@ -195,6 +195,10 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         )
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
+        with unharmed(self):
+            return self._fit_rows(X, y, sample_weight, X_val, y_val)
+
+    def _fit_rows(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
         self.target_name_ = name_of(y)

@@ -58,13 +58,15 @@ def checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:
     if weight is None:
         return None
     if np.isscalar(weight):
-        return np.full(n, float(weight))  # type: ignore[arg-type]
+        weight = np.full(n, float(weight))  # type: ignore[arg-type]
     weight = check_array(as_plain(weight), ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if weight.shape != (n,):
         raise ValueError(f"sample_weight must have one number a row, shape ({n},); got shape {weight.shape}.")
     negative = np.flatnonzero(weight < 0)
     if len(negative):
         raise ValueError(f"sample_weight must be 0 or more; got {weight[negative[0]]:g} in row {negative[0]}.")
-    if weight.sum() == 0:
+    if not weight.any():
         raise ValueError("sample_weight must not be zero for every row; got no positive weight. Pass some.")
+    if not 1e-100 < weight.max() < 1e100:
+        raise ValueError(f"sample_weight must be of ordinary size; got {weight.max():g}. Divide all by their mean.")
     return weight

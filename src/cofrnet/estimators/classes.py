@@ -32,6 +32,10 @@ class Classes:
 
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
         y = column_or_1d(as_plain(y), warn=True)
+        if y.dtype.kind in "mM":
+            raise ValueError("y must hold text, numbers or true and false; got dates. Turn them into text.")
+        if len(y) == 0:
+            raise ValueError("y must have at least one row; got none. Pass some.")
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         if reset:
@@ -54,6 +58,11 @@ class Classes:
         if self.class_weight is None:
             return weight
         balanced = compute_sample_weight(self.class_weight, self.classes_[y.astype(np.int64)])
+        if balanced.min() < 0 or not np.isfinite(balanced).all() or not balanced.any():
+            raise ValueError(
+                "class_weight must be 0 or more for each class, and not 0 for all; "
+                f"got class_weight={self.class_weight!r}."
+            )
         return balanced if weight is None else balanced * weight
 
     def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:

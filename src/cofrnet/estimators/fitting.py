@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,21 @@ from cofrnet.training import (
     train,
 )
 
-__all__ = ["Fitting", "device_named"]
+__all__ = ["Fitting", "device_named", "unharmed"]
 
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
+
+
+@contextmanager
+def unharmed(estimator: Any) -> Iterator[None]:
+    """What an estimator has learned before stays as it is, if what follows fails."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except Exception:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 class Fitting:
@@ -41,6 +53,8 @@ class Fitting:
     checkpoint_every: int
     callbacks: Iterable[Callback] | None
     device: str
+    random_state: Any
+    warm_start: bool
     verbose: int
 
     history_: dict[str, list[float]]
@@ -63,7 +77,10 @@ class Fitting:
         kept, held = train_test_split(
             everything, test_size=self.validation_fraction, random_state=rng, stratify=stratify
         )
-        return kept, held
+        if isinstance(self, ClassifierMixin):  # every class must be there to be learnt
+            unseen = ~np.isin(y[held], y[kept])
+            kept, held = np.concatenate([kept, held[unseen]]), held[~unseen]
+        return kept, held if len(held) else None
 
     def _run(
         self,
@@ -80,7 +97,10 @@ class Fitting:
         checkpoint = None
         if self.checkpoint is not None:
             tensors = [t for rows in (data, validation) if rows is not None for t in rows.tensors]
-            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss)], *tensors)
+            if self.warm_start and hasattr(self, "history_"):  # a fit that goes on from another is not that one
+                tensors += [parameter.detach() for parameter in model.parameters()]
+            seed = None if self.random_state is None else generator.initial_seed()
+            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss), seed], *tensors)
             checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
         if project is not None:
             project()

@@ -60,6 +60,7 @@ class SavingTexts(Saving):
         fits(self.tokenizer is None, "tokenizer", "left out")
         fits(self.input in ("bag", "tfidf", "vectors"), "input", "'bag', 'tfidf' or 'vectors'")
         fits(isinstance(self.length, int) and self.length >= 1, "length", "1 or more")
+        self.ordered_ = self.input == "vectors"
         self._restore_vocabulary(tensors, about.object("vocabulary"))
         named = about.any("text_name")
         fits(named is None or isinstance(named, str), "name of the texts", "text")

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
-from cofrnet.estimators.fitting import Fitting, device_named
+from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.reporting_texts import ReportingTexts
 from cofrnet.estimators.saving_texts import SavingTexts
 from cofrnet.estimators.words import ExplainingWords
@@ -34,6 +34,7 @@ __all__ = ["CoFrNetTextClassifier", "as_texts"]
 Floats = NDArray[np.floating[Any]]
 
 BAG_WIDTH = 32
+ABSENT = 5.0
 LINEAR_C = 3.0  # of the logistic regression that ladders start from: underfitted, so that they have something to learn
 RELEVANCE, SMOOTHING = 0.75, 2.0  # power of the relevance of words, and occurrences that every word has beforehand
 AT_ONCE = 4096  # texts, for bounded memory
@@ -191,6 +192,10 @@ class CoFrNetTextClassifier(
         A missing text counts as an empty one. `X_val`, `y_val` are texts to stop by; without them a share of X is held
         out.
         """
+        with unharmed(self):
+            return self._fit(X, y, sample_weight, X_val, y_val)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
         if again:
@@ -200,6 +205,8 @@ class CoFrNetTextClassifier(
             raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
         self.target_name_, self.text_name_ = name_of(y), name_of(X)
         texts = as_texts(X)
+        if len(texts) < 2:
+            raise ValueError(f"X must have at least two texts to fit; got n_samples={len(texts)}. Pass more.")
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(texts), len(targets))
         weight = self._balance(targets, checked_weight(sample_weight, len(texts)))
@@ -236,7 +243,12 @@ class CoFrNetTextClassifier(
             value = getattr(self, name)
             kind: Any = Integral if name == "max_epochs" else Real
             fits = isinstance(value, kind) and 0 < value < float("inf")
-            require(value == "auto" or fits, name, value, "'auto' or positive")
+            require(
+                value == "auto" or fits,
+                name,
+                value,
+                f"'auto' or {'an integer, 1 or more' * (kind is Integral) or 'positive'}",
+            )
         decay = self.weight_decay
         require(isinstance(decay, Real) and decay >= 0, "weight_decay", decay, "0 or more")
         share = self.validation_fraction
@@ -255,12 +267,15 @@ class CoFrNetTextClassifier(
         require(self.tokenizer is None or callable(self.tokenizer), "tokenizer", self.tokenizer, "None or a function")
         several = self.checkpoint is not None and self.n_members > 1
         require(not several, "n_members", self.n_members, "1 with a checkpoint")
+        require(self.epsilon is None or isinstance(self.epsilon, Real), "epsilon", self.epsilon, "None or a number")
+        named = self.checkpoint is None or isinstance(self.checkpoint, str | Path)
+        require(named, "checkpoint", self.checkpoint, "None or a path")
         device_named(self.device)
 
     def _learn_words(self, texts: Sequence[str], targets: NDArray[Any], weight: Floats | None) -> None:
         """Vocabulary and weights of its words, by the training texts."""
         ordered = self.input == "vectors"
-        self.own_tokenizer_ = self.tokenizer is not None
+        self.own_tokenizer_, self.ordered_ = self.tokenizer is not None, ordered
         self.vocabulary_ = Vocabulary.learn(
             texts,
             pairs=self.pairs and not ordered,
@@ -329,7 +344,7 @@ class CoFrNetTextClassifier(
     def _encoded(self, texts: Sequence[str]) -> Bag | Tensor:
         """Texts as the model reads them."""
         vocabulary = self._vocabulary()
-        if self.input == "vectors":
+        if self.ordered_:
             found = np.zeros((len(texts), self.length), dtype=np.int64)
             for first, tokens in tokenized(texts, self.tokenizer):
                 words = vocabulary.look_up(tokens)[0]
@@ -414,19 +429,25 @@ class CoFrNetTextClassifier(
         y, q = data.y.numpy().astype(np.int64), self._count_outputs()
         weight, intercept = torch.zeros(shape[1], q), torch.zeros(q)
         present = np.unique(y)
-        if len(present) == len(self.classes_):
+        if len(present) > 1:
             fitted = LogisticRegression(C=LINEAR_C).fit(
                 x, y, sample_weight=None if data.weight is None else data.weight.numpy()
             )
-            weight, intercept = torch.from_numpy(fitted.coef_.T), torch.from_numpy(fitted.intercept_)
-        return weight.float(), intercept.float()
+            found = fitted.coef_.T, fitted.intercept_
+            if q > 1 and len(present) == 2:  # one score for the second of two: half of it for each
+                found = found[0] * [[-0.5, 0.5]], found[1] * np.array([-0.5, 0.5])
+            where = slice(None) if q == 1 else torch.from_numpy(present)
+            weight[:, where], intercept[where] = (torch.from_numpy(part).float() for part in found)
+            if q > 1:  # what is never seen is never said
+                intercept[np.setdiff1d(np.arange(q), present)] = -ABSENT
+        return weight, intercept
 
     # ------------------------------------------------------------------------------ predicting
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in parts of bounded memory."""
         texts = self._texts(X)
-        at_once = VECTORS_AT_ONCE if self.input == "vectors" else AT_ONCE
+        at_once = VECTORS_AT_ONCE if self.ordered_ else AT_ONCE
         found = np.empty((len(texts), self._count_outputs()))
         with torch.no_grad():
             for start in range(0, len(texts), at_once):
@@ -460,6 +481,8 @@ def as_texts(X: Any) -> list[str]:
 
     A list, an array or a series; also a table of one column.
     """
+    if X is None or isinstance(X, int | float | bytes):
+        raise ValueError(f"X must be texts; got {X!r:.60}. Pass a list of strings.")
     if isinstance(X, str):
         raise ValueError("X must be several texts, not one; got a string. Pass a list: [text].")
     native = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
@@ -467,7 +490,10 @@ def as_texts(X: Any) -> list[str]:
         if native.shape[1] != 1:
             raise ValueError(f"X must be one column of texts; got {native.shape[1]} columns. Pick one: X[column].")
         native = native.get_column(native.columns[0])
-    values = native.to_list() if isinstance(native, nw.Series) else list(X)
+    if isinstance(native, nw.Series):
+        values = native.to_list()
+    else:
+        values = X.to_pylist() if hasattr(X, "to_pylist") else list(X)
     if len(values) and isinstance(values[0], np.ndarray | list | tuple):
         if any(len(value) != 1 for value in values):
             raise ValueError("X must be one column of texts; got rows of several values. Pass one of them.")

@@ -34,6 +34,7 @@ class ExplainingWords:
     statistics_: tuple[NDArray[Any], NDArray[Any], NDArray[Any], int]
     model_: Any
     input: str
+    ordered_: bool
 
     def explain_local(self, X: Any) -> TextExplanation:
         """What every word of every text adds to the score, from an empty text on; the sums are checked (`gap`).
@@ -50,8 +51,17 @@ class ExplainingWords:
             np.concatenate([part[kind] for part in parts]) if parts else np.empty((0, len(names)))
             for kind in ("scores", "gap")
         )
-        base = me._scores([""])[0]
-        return TextExplanation(**each, base_values=base, scores=scores, gap=gap, output_names=names, unit=unit)
+        return TextExplanation(
+            **each, base_values=self._base_values(), scores=scores, gap=gap, output_names=names, unit=unit
+        )
+
+    def _base_values(self) -> NDArray[np.float64]:
+        """Scores of a text without words, (q,)."""
+        nothing = torch.zeros(1, dtype=torch.int64)
+        empty = Bag(nothing.repeat(2), nothing[:0], torch.empty(0))
+        with torch.no_grad():
+            x = nothing.repeat(1, self.model_.length) if self.ordered_ else empty
+            return self.model_(x)[0].double().numpy()
 
     def _explained(self, texts: Sequence[str]) -> dict[str, Any]:
         """Of some texts: as they were read, spans and values of their words, pairs and their values, scores, gaps."""

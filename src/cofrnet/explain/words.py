@@ -57,10 +57,10 @@ def bag_contributions(model: BagCoFrNet, x: Bag, tolerance: float = 1e-5) -> tup
             part = slice(start, start + at_once)
             values[part] += torch.einsum("ek,ekq->eq", model.embedding[x.ids[part]], slopes[rows[part]])
         values *= x.weights.unsqueeze(1)
-        whole = torch.zeros_like(found.gap).index_add_(0, rows, values)
-        empty = model.cofrnet(torch.zeros_like(z[:1]))
-        gap = model(x) - empty - whole
-    return values.double().numpy(), gap.double().numpy()
+        wide = values.double()
+        whole = torch.zeros_like(found.gap, dtype=torch.float64).index_add_(0, rows, wide)
+        gap = model(x).double() - model.cofrnet(torch.zeros_like(z[:1])).double() - whole
+    return wide.numpy(), gap.numpy()
 
 
 def vector_contributions(model: VectorCoFrNet, words: Tensor, tolerance: float = 1e-5) -> tuple[Floats, Floats]:

@@ -249,7 +249,7 @@ def _texts(folder: Path, docs: Path) -> list[str]:
         "and standard deviations), at about its natural share of insincere ones, and with half of them, as the paper's "
         "figures suggest: it prints 0.49 for methods that did not learn. In brackets the paper's figure. The paper's "
         "input is vectors of words side by side; only 4811 of GloVe's words were at hand, which are 83 % of the words "
-        "of these texts.",
+        "of these texts. Seconds were taken beside other work; `python -m benchmarks text` measures side by side.",
         "",
     ]
     for table in texts.TABLES:
@@ -330,7 +330,8 @@ def _clouds(folder: Path, docs: Path) -> list[str]:
         "## Words that matter (Figure 4)",
         "",
         "The words of most importance on test texts, without articles, prepositions and auxiliary verbs: red speaks "
-        "for the second class (a good film, an insincere question), blue against it.",
+        "for the second class (a good film, an insincere question), blue against it. Quora's insincere questions are "
+        "partly offensive, and so are some of these words.",
         "",
     ]
     for record in records:

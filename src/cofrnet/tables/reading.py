@@ -295,7 +295,10 @@ class _Peekable:
 
 
 def _dialect(stream: _Peekable, path: Any) -> csv.ParseOptions:
-    """How a CSV file is written, from its first bytes: what stands between the columns. Empty lines are left out."""
+    """How a CSV file is written, from its first bytes: what stands between the columns.
+
+    Empty lines are left out, but where there is one column: there they are rows without a value.
+    """
     start = stream.peek()
     if not start.strip():
         raise TableError(f"{name_of(path)} must have a line of column names; it is empty.")
@@ -308,7 +311,8 @@ def _dialect(stream: _Peekable, path: Any) -> csv.ParseOptions:
     stream.drop(len(start) - len(start[mark:].lstrip(b"\r\n")))
     unquoted = b"".join(_header_line(stream.peek()).split(b'"')[::2])
     between = max(b",;\t|", key=lambda sign: unquoted.count(bytes([sign])))
-    return csv.ParseOptions(delimiter=chr(between), newlines_in_values=True)
+    one_column = unquoted.count(bytes([between])) == 0
+    return csv.ParseOptions(delimiter=chr(between), newlines_in_values=True, ignore_empty_lines=not one_column)
 
 
 def _header_line(start: bytes) -> bytes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -179,7 +179,7 @@ def tokenized(texts: Sequence[str], tokenizer: Tokenizer | None = None) -> Itera
     """The words of texts, some texts at a time: the number of the first, and the words of it and those that follow."""
     first, waiting, size = 0, list[str](), 0
     for i, text in enumerate(texts):
-        text = composed(text) if tokenizer is None else "\0".join(tokenizer(text))
+        text = composed(text) if tokenizer is None else _joined(tokenizer(text))
         if waiting and size + len(text) > AT_ONCE:
             yield first, words_of(waiting, listed=tokenizer is not None)
             first, waiting, size = i, [], 0
@@ -187,6 +187,17 @@ def tokenized(texts: Sequence[str], tokenizer: Tokenizer | None = None) -> Itera
         size += len(text)
     if waiting:
         yield first, words_of(waiting, listed=tokenizer is not None)
+
+
+def _joined(words: Any) -> str:
+    """Words of a tokenizer as one text; the character 0 stands between them, and in none."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise ValueError(f"tokenizer must return a list of strings; got {words!r:.60}.")
+    words = list(words)
+    strange = next((word for word in words if not isinstance(word, str)), None)
+    if strange is not None:
+        raise ValueError(f"tokenizer must return a list of strings; got {strange!r:.60} in it.")
+    return "\0".join(word.replace("\0", " ") for word in words)
 
 
 def words_of(texts: Sequence[str], listed: bool = False) -> Tokens:
