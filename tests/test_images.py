@@ -1,0 +1,229 @@
+"""Convolutional ladders and the classifier of images: against plain torch, and on images of lines."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cofrnet.core import backend
+from cofrnet.estimators.image import CoFrNetImageClassifier, as_images
+from cofrnet.nn import ChannelLadders, ConvLadder, ImageCoFrNet, ImageSpec
+from cofrnet.training import Images
+
+
+def plain(module, x):
+    """What `ChannelLadders` does, in torch operations of float64."""
+    rows = x.movedim(1, -1)
+    mean, variance = rows.mean((0, 1, 2)), rows.var((0, 1, 2), correction=0)
+    if not module.training:
+        mean, variance = module.running_mean.double(), module.running_var.double()
+    u = (rows - mean) / (variance + 1e-5).sqrt()
+    weight, bias = module.weight.double(), module.bias.double()
+    t = weight[-1] * u + bias[-1]
+    for k in range(module.depth - 1, -1, -1):
+        t = weight[k] * u + bias[k] + t / (t * t + module.epsilon**2)
+    return t.movedim(-1, 1)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_channels_are_normalised_and_bent(depth, last, training):
+    torch.manual_seed(depth)
+    module = ChannelLadders(5, depth, epsilon=0.7)
+    with torch.no_grad():
+        for part in module.parameters():
+            part.normal_()
+        module.running_mean.normal_()
+        module.running_var.uniform_(0.5, 2)
+    module.train(training)
+    x = torch.randn(4, 5, 6, 7)
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    slopes = torch.randn(4, 5, 6, 7)
+    answers = []
+    for compute, dtype in ((module, torch.float32), (lambda own: plain(module, own), torch.float64)):
+        own = x.detach().to(dtype).requires_grad_()
+        module.zero_grad()
+        before = module.running_mean.clone(), module.running_var.clone()
+        y = compute(own)
+        (y * slopes).sum().backward()
+        module.running_mean.copy_(before[0])
+        module.running_var.copy_(before[1])
+        answers.append([y.detach(), own.grad, module.weight.grad.clone(), module.bias.grad.clone()])
+    for found, expected in zip(*answers, strict=True):
+        torch.testing.assert_close(found.double(), expected.double(), atol=2e-3, rtol=2e-3)
+    with backend("reference"), torch.no_grad():
+        torch.testing.assert_close(module(x), answers[0][0], atol=1e-4, rtol=1e-4)
+
+
+def test_normalisation_folds_into_the_rungs():
+    torch.manual_seed(0)
+    module = ChannelLadders(3, 2)
+    for _ in range(20):
+        module(2 + 3 * torch.randn(16, 3, 4, 4))
+    assert module.running_mean.mean() == pytest.approx(2, abs=0.5)
+    assert module.running_var.mean() == pytest.approx(9, abs=2.5)
+    module.eval()
+    x = torch.randn(2, 3, 4, 4)
+    weight, bias = module.folded()
+    rows = x.movedim(1, -1)
+    t = weight[2] * rows + bias[2]
+    for k in (1, 0):
+        t = weight[k] * rows + bias[k] + t / (t * t + 1)
+    torch.testing.assert_close(module(x), t.movedim(-1, 1), atol=1e-5, rtol=1e-4)
+
+
+def test_it_starts_as_a_function_that_rises():
+    module = ChannelLadders(1).eval()
+    u = torch.linspace(-20, 20, 4001)[None, None]
+    assert (module(u).diff() > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ({}, (2, 6, 8, 8)),
+        ({"stride": 2}, (2, 6, 4, 4)),
+        ({"groups": 2}, (2, 6, 8, 8)),
+        ({"pool": "mean"}, (2, 6, 4, 4)),
+        ({"pool": "max", "maxout": 2}, (2, 6, 4, 4)),
+        ({"form": "rungs", "depth": 2}, (2, 6, 8, 8)),
+        ({"form": "rungs", "depth": 1, "maxout": 3}, (2, 6, 8, 8)),
+        ({"kernel_size": 1}, (2, 6, 8, 8)),
+    ],
+)
+def test_convolutional_ladders_are_layers(options, shape):
+    block = ConvLadder(4, 6, **options)
+    x = torch.randn(2, 4, 8, 8, requires_grad=True)
+    y = block(x)
+    assert y.shape == shape
+    y.square().sum().backward()
+    assert all(torch.isfinite(p.grad).all() and p.grad.abs().sum() > 0 for p in block.parameters())
+    with pytest.raises(ValueError, match="form must be"):
+        ConvLadder(4, 6, form="other")
+
+
+def test_rungs_are_convolutions_of_the_same_input():
+    torch.manual_seed(0)
+    block = ConvLadder(3, 2, depth=1, form="rungs").eval()
+    x = torch.randn(2, 3, 5, 5)
+    a = block.bend(block.conv(x)).view(2, 2, 2, 5, 5)
+    torch.testing.assert_close(block(x), a[:, 0] + a[:, 1] / (a[:, 1] ** 2 + 1), atol=1e-5, rtol=1e-4)
+
+
+def test_specs_are_plain_values():
+    spec = ImageSpec(10, widths=(4, 8), residual=(False, True))
+    assert ImageSpec.from_dict(spec.to_dict()) == spec
+    for wrong in ({"widths": ()}, {"residual": (True,)}, {"n_outputs": 0}, {"stem_stride": 0}):
+        with pytest.raises(ValueError, match="must be"):
+            ImageSpec(**{"n_outputs": 2, **wrong})
+    with pytest.raises(ValueError, match="known fields"):
+        ImageSpec.from_dict({"n_outputs": 2, "color": 1})
+    model = ImageCoFrNet(spec, torch.Generator().manual_seed(0))
+    again = ImageCoFrNet(spec, torch.Generator().manual_seed(0))
+    x = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
+    torch.testing.assert_close(model.eval()(x), again.eval()(x))
+    assert model(x).shape == (3, 10)
+
+
+def test_images_are_shifted_and_flipped():
+    x = torch.arange(2 * 3 * 8 * 6, dtype=torch.float32).view(2, 3, 8, 6)
+    images = Images(x, torch.tensor([0, 1]), shift=2)
+    torch.testing.assert_close(images.varied(torch.tensor([1, 0]), None), x[[1, 0]])
+    wide = nn.functional.pad(x, (2,) * 4, mode="reflect")
+    places = {(down, right, turned) for down in range(5) for right in range(5) for turned in (False, True)}
+    cuts = {place: _cut(wide[0], *place) for place in places}
+    seen = set()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(600):
+        found = images.varied(torch.tensor([0]), generator)[0]
+        seen.add(next(place for place, cut in cuts.items() if torch.equal(cut, found)))
+    assert seen == places
+    batches = list(Images(x, torch.tensor([0, 1]), torch.ones(2)).batches(1, generator))
+    assert sorted(int(y) for _, y, _ in batches) == [0, 1]
+
+
+def _cut(wide, down, right, turned):
+    cut = wide[:, down : down + 8, right : right + 6]
+    return cut.flip(2) if turned else cut
+
+
+def lines(n, seed=0, size=12):
+    """Images of noise with a bright line: down or across."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 120, (n, size, size, 3), dtype=np.uint8)
+    y = np.array(["across", "down"])[rng.integers(0, 2, n)]
+    for image, label in zip(images, y, strict=True):
+        place = rng.integers(0, size)
+        image[(place, slice(None)) if label == "across" else (slice(None), place)] += 100
+    return images, y
+
+
+SMALL = {"widths": (6, 12), "n_ladders": 4, "max_epochs": 8, "batch_size": 32, "random_state": 0}
+
+
+def test_it_learns_lines():
+    X, y = lines(500)
+    model = CoFrNetImageClassifier(**SMALL).fit(X, y)
+    X_test, y_test = lines(200, seed=1)
+    assert model.score(X_test, y_test) > 0.95
+    np.testing.assert_allclose(
+        model.predict_proba(X_test), model.predict_proba(torch.from_numpy(X_test).permute(0, 3, 1, 2)), atol=1e-6
+    )
+    np.testing.assert_allclose(model.predict_proba(X_test / 255.0), model.predict_proba(X_test), atol=2e-2)
+    again = CoFrNetImageClassifier(**SMALL).fit(X, y)
+    np.testing.assert_array_equal(again.decision_function(X_test), model.decision_function(X_test))
+    with pytest.raises(ValueError, match="12 by 12 pixels of 3 channel"):
+        model.predict(X_test[:, :8])
+
+
+def test_grey_images_several_classes_and_pixels():
+    X, y = lines(300)
+    labels = np.where(np.arange(300) % 3 == 0, "nothing", y)
+    grey = X.mean(3).astype(np.uint8)
+    model = CoFrNetImageClassifier(**{**SMALL, "max_epochs": 2}).fit(grey, labels)
+    assert model.predict_proba(grey).shape == (300, 3)
+    for variant in ("D", "DL"):
+        pixels = CoFrNetImageClassifier(variant, max_epochs=2, random_state=0).fit(grey, y)
+        assert np.isfinite(pixels.decision_function(grey)).all()
+
+
+def test_training_resumes_with_running_statistics(tmp_path):
+    X, y = lines(200)
+    whole = CoFrNetImageClassifier(**{**SMALL, "max_epochs": 3}).fit(X, y)
+
+    def stop(epoch):
+        if epoch.number == 0:
+            raise SystemExit
+
+    settings = {**SMALL, "max_epochs": 3, "checkpoint": tmp_path / "c"}
+    with pytest.raises(SystemExit):
+        CoFrNetImageClassifier(**settings, callbacks=[stop]).fit(X, y)
+    resumed = CoFrNetImageClassifier(**settings).fit(X, y)
+    np.testing.assert_array_equal(resumed.decision_function(X), whole.decision_function(X))
+    stopping = CoFrNetImageClassifier(**SMALL, early_stopping=True, validation_fraction=0.2).fit(X, y)
+    assert "validation_loss" in stopping.history_
+
+
+@pytest.mark.parametrize(
+    ("X", "said"),
+    [
+        (np.zeros((3, 4)), "must be images"),
+        (np.array([["a"]]), "must be images"),
+        (np.zeros((2, 0, 4, 3)), "at least one pixel"),
+        (np.zeros((2, 4, 4, 7)), "1 to 4 channels"),
+        ([np.zeros((4, 4)), np.zeros((5, 4))], "one size"),
+        (np.full((1, 2, 2), np.nan), "must be finite"),
+    ],
+)
+def test_strange_images_are_named(X, said):
+    with pytest.raises(ValueError, match=said):
+        as_images(X)
+
+
+def test_all_kinds_of_pixels():
+    X = lines(3)[0]
+    expected = as_images(X).float()
+    for given in (X.astype(np.int64), X.astype(np.float32), list(X), torch.from_numpy(X).permute(0, 3, 1, 2)):
+        torch.testing.assert_close(as_images(given).float(), expected)
+    torch.testing.assert_close(as_images(X.astype(np.uint16) * 257), expected, atol=0.01, rtol=0)
