@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "estimators": {"errors", "core", "nn", "training", "explain", "export", "report", "files", "texts"},
     "tables": {"errors", "files"},
     "texts": {"errors", "core"},
-    "reproduce": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets"},
+    "reproduce": {"errors", "core", "training", "estimators", "explain", "plot", "files", "datasets", "texts"},
     "plot": {"explain", "export"},
     "files": {"errors"},
     "datasets": {"errors", "files", "texts"},

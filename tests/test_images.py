@@ -5,8 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+import cofrnet
 from cofrnet.core import backend
+from cofrnet.errors import ModelFileError
 from cofrnet.estimators.image import CoFrNetImageClassifier, as_images
+from cofrnet.files import read_tensors, tensors_to_bytes
 from cofrnet.nn import ChannelLadders, ConvLadder, ImageCoFrNet, ImageSpec
 from cofrnet.training import Images
 
@@ -124,6 +127,7 @@ def test_specs_are_plain_values():
     x = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
     torch.testing.assert_close(model.eval()(x), again.eval()(x))
     assert model(x).shape == (3, 10)
+    assert sum(t.numel() for t in model.state_dict().values()) == spec.n_numbers
 
 
 def test_images_are_shifted_and_flipped():
@@ -203,6 +207,27 @@ def test_training_resumes_with_running_statistics(tmp_path):
     np.testing.assert_array_equal(resumed.decision_function(X), whole.decision_function(X))
     stopping = CoFrNetImageClassifier(**SMALL, early_stopping=True, validation_fraction=0.2).fit(X, y)
     assert "validation_loss" in stopping.history_
+
+
+def test_files_of_images(tmp_path):
+    X, y = lines(100)
+    for settings in ({}, {"variant": "D"}, {"variant": "DL"}):
+        model = CoFrNetImageClassifier(**{**SMALL, "max_epochs": 1, **settings}).fit(X, y)
+        twin = cofrnet.load(model.save(tmp_path / "m.cofrnet"))
+        np.testing.assert_array_equal(twin.decision_function(X), model.decision_function(X))
+        tensors, about = read_tensors(tmp_path / "m.cofrnet")
+        about.pop("format")
+        spec = about["spec"]
+        strange = [{"shape": [4, 12, 12]}, {"shape": [3, 12]}, {"shape": "x"}, {"spec": {**spec, "n_outputs": 10**12}}]
+        if settings:
+            strange.append({"shape": [3, 12, 13]})
+        else:
+            wrong = ({"widths": [10**9, 12]}, {"widths": [6]}, {"widths": [6.0, 12]}, {"pool": "min"}, {"x": 1})
+            strange += [{"spec": {**spec, **own}} for own in wrong]
+        for change in strange:
+            (tmp_path / "bad.cofrnet").write_bytes(tensors_to_bytes(tensors, {**about, **change}))
+            with pytest.raises(ModelFileError):
+                cofrnet.load(tmp_path / "bad.cofrnet")
 
 
 @pytest.mark.parametrize(

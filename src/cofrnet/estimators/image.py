@@ -17,7 +17,8 @@ from torch import Tensor
 
 from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
-from cofrnet.estimators.fitting import Fitting, device_named
+from cofrnet.estimators.fitting import Fitting, device_named, unharmed
+from cofrnet.estimators.saving_images import SavingImages
 from cofrnet.nn import CoFrNetSpec, ImageCoFrNet, ImageSpec, PixelCoFrNet
 from cofrnet.training import Callback, Images, LogLoss, LoopOptions, Loss, MultinomialLogLoss, Rows
 
@@ -26,7 +27,7 @@ __all__ = ["CoFrNetImageClassifier", "as_images"]
 Floats = NDArray[np.floating[Any]]
 
 
-class CoFrNetImageClassifier(Classes, Fitting, ClassifierMixin, BaseEstimator):
+class CoFrNetImageClassifier(Classes, SavingImages, Fitting, ClassifierMixin, BaseEstimator):
     """Classifier of images made of continued fractions.
 
     Parameters
@@ -127,8 +128,14 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
         `X_val`, `y_val` are images to stop by; with `early_stopping` and without them a share of X is held out.
         """
+        with unharmed(self):
+            return self._fit(X, y, sample_weight, X_val, y_val)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
+        if (X_val is None) != (y_val is None):
+            raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
         self.target_name_ = name_of(y)
         images = as_images(X)
         targets = self._checked_targets(y, reset=not again)

@@ -1,6 +1,7 @@
 """Fitted estimators in files: `save` and `load`, without pickle.
 
-What an estimator of a kind puts into its file beside this is said where that kind is: `saving_tables`, `saving_texts`.
+What an estimator of a kind puts into its file beside this is said where that kind is: `saving_tables`,
+`saving_texts`, `saving_images`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Everything in it is checked before it is used; whatever is wrong is a `ModelFileError` that says what.
     """
-    from cofrnet.estimators import tabular, text
+    from cofrnet.estimators import image, tabular, text
 
     tensors, values = read_tensors(path)
     about = Fields(values, str(path))
@@ -99,6 +100,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         "CoFrNetClassifier": tabular.CoFrNetClassifier,
         "CoFrNetRegressor": tabular.CoFrNetRegressor,
         "CoFrNetTextClassifier": text.CoFrNetTextClassifier,
+        "CoFrNetImageClassifier": image.CoFrNetImageClassifier,
     }
     kind = kinds.get(about.text("estimator"))
     if kind is None:

@@ -61,6 +61,16 @@ class ImageSpec:
             depth=self.head_depth,
         )
 
+    @property
+    def n_numbers(self) -> int:
+        """Numbers that a stacked network has, with running means and variances and the scale of the pixels."""
+        total, before = 2 * self.in_channels + self.head.n_parameters, self.in_channels
+        for width, residual in zip(self.widths, self.residual, strict=True):
+            each = 2 * width * (self.depth + 2)
+            total += 9 * before * width + each + residual * 2 * (9 * width * width + each)
+            before = width
+        return total
+
     def to_dict(self) -> dict[str, Any]:
         """The spec as plain JSON values."""
         return asdict(self) | {"widths": list(self.widths), "residual": list(self.residual)}
