@@ -1,17 +1,27 @@
 """Convolutional ladders and the classifier of images: against plain torch, and on images of lines."""
 
+import io
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import cofrnet
 from cofrnet.core import backend
+from cofrnet.datasets import caltech256
 from cofrnet.errors import ModelFileError
 from cofrnet.estimators.image import CoFrNetImageClassifier, as_images
 from cofrnet.files import read_tensors, tensors_to_bytes
+from cofrnet.images import ImageError, decoded, image_folder
 from cofrnet.nn import ChannelLadders, ConvLadder, ImageCoFrNet, ImageSpec
-from cofrnet.training import Images
+from cofrnet.training import Images, SkippedImagesWarning
+from tests.test_datasets import has_data
 
 
 def plain(module, x):
@@ -252,3 +262,104 @@ def test_all_kinds_of_pixels():
     for given in (X.astype(np.int64), X.astype(np.float32), list(X), torch.from_numpy(X).permute(0, 3, 1, 2)):
         torch.testing.assert_close(as_images(given).float(), expected)
     torch.testing.assert_close(as_images(X.astype(np.uint16) * 257), expected, atol=0.01, rtol=0)
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of images as ImageNet has it, with some that are strange, and a list of those that cannot be read."""
+    root = tmp_path_factory.mktemp("pictures")
+    X, y = lines(120, size=20)
+    for i, (pixels, label) in enumerate(zip(X, y, strict=True)):
+        (root / label).mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(root / label / f"{i:03}.png")
+    return root
+
+
+def spoiled(folder, to):
+    """A copy of the folder with files that are no images, or hardly any."""
+    shutil.copytree(folder, to)
+    first = next((to / "down").iterdir())
+    whole = first.read_bytes()
+    (to / "down" / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (to / "down" / "empty.jpg").write_bytes(b"")
+    (to / "across" / "text.jpeg").write_text("not an image")
+    (to / "across" / "bomb.png").write_bytes(_bomb())
+    return {"cut.png", "empty.jpg", "text.jpeg", "bomb.png"}
+
+
+def _bomb():
+    """The head of a PNG file that claims to be 100 000 by 100 000 pixels."""
+    head = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + b"IHDR" + head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
+    return b"\x89PNG\r\n\x1a\n" + chunk
+
+
+FILES = {**SMALL, "size": 20, "max_epochs": 12, "workers": 0, "augment": False}
+
+
+def test_folders_are_read_as_they_are_trained_on(folder):
+    model = CoFrNetImageClassifier(**FILES).fit(folder)
+    assert list(model.classes_) == ["across", "down"]
+    assert model.shape_ == (3, 20, 20)
+    files, codes, names = image_folder(folder)
+    labels = np.array(names)[codes]
+    assert model.score(files, labels) > 0.8
+    arrays = np.stack([decoded(file, (20, 20)) for file in files])
+    np.testing.assert_allclose(model.decision_function(arrays), model.decision_function(files), atol=1e-5)
+    np.testing.assert_allclose(model.decision_function(str(files[0])), model.decision_function(files)[:1], atol=1e-5)
+    parallel = CoFrNetImageClassifier(**{**FILES, "workers": 2}).fit([str(file) for file in files], labels)
+    np.testing.assert_allclose(parallel.decision_function(files), model.decision_function(files), atol=1e-4)
+
+
+def test_files_that_cannot_be_read_are_named_or_left_out(folder, tmp_path):
+    bad = spoiled(folder, tmp_path / "spoiled")
+    with pytest.raises(ImageError, match=r"must be an image that can be read|at most 100000000 pixels"):
+        CoFrNetImageClassifier(**FILES).fit(tmp_path / "spoiled")
+    with pytest.warns(SkippedImagesWarning, match="4 of 124 files cannot be read"):
+        model = CoFrNetImageClassifier(**{**FILES, "size": 12, "max_epochs": 2}, on_error="skip").fit(
+            tmp_path / "spoiled"
+        )
+    assert {Path(name).name for name in model.skipped_} == bad
+    with pytest.raises(ImageError, match=r"text\.jpeg"):
+        model.predict([tmp_path / "spoiled" / "across" / "text.jpeg"])
+    with pytest.raises(ValueError, match="sample_weight must be None for files"):
+        CoFrNetImageClassifier(**FILES).fit(folder, sample_weight=np.ones(120))
+    with pytest.raises(ValueError, match="size must be"):
+        CoFrNetImageClassifier(**{**FILES, "size": (1, 2, 3)}).fit(folder)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P", "I;16", "1", "CMYK", "F"])
+def test_pictures_of_every_kind(mode):
+    grey = np.tile(np.linspace(0, 255, 40).astype(np.uint8), (30, 1))
+    if mode == "I;16":
+        image = Image.fromarray(grey.astype(np.uint16) * 257)
+    elif mode == "F":
+        image = Image.fromarray(grey.astype(np.float32))
+    else:
+        image = Image.fromarray(grey).convert(mode)
+    pixels = decoded(image, (10, 12))
+    assert (pixels.shape, pixels.dtype) == ((10, 12, 3), np.uint8)
+    assert decoded(image, (10, 12), channels=1).shape == (10, 12, 1)
+    rising = pixels[5, :, 0].astype(int)
+    assert rising[-1] > rising[0] + 100
+    file = io.BytesIO()
+    Image.fromarray(grey).save(file, "png")
+    np.testing.assert_array_equal(decoded(file.getvalue())[..., 0], grey)
+
+
+def test_what_is_transparent_is_white():
+    image = Image.new("RGBA", (4, 4), (10, 20, 30, 0))
+    assert (decoded(image) == 255).all()
+
+
+@has_data
+def test_the_real_folder_of_images(tmp_path, monkeypatch):
+    monkeypatch.setenv("COFRNET_CACHE", str(tmp_path))
+    train, val = caltech256()
+    small = {"widths": (8, 16, 32), "size": 32, "max_epochs": 3, "batch_size": 64, "random_state": 0}
+    model = CoFrNetImageClassifier(**small).fit(train)
+    files, codes, names = image_folder(val)
+    assert model.score(files, np.array(names)[codes]) > 0.3

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.files import write_atomically
+from cofrnet.images import image_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -379,41 +380,6 @@ def cifar10() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], 
         train, test = (file[part].astype(np.int64) for part in ("train", "test"))
         names = [str(name) for name in file["names"]]
     return np.concatenate([sheet(f"train_{i}") for i in range(1, 6)]), train, sheet("test"), test, names
-
-
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-
-
-def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np.int64], list[str]]:
-    """Files of images, their classes by number, and names of classes, of a folder laid out as ImageNet is.
-
-        folder/class/anything/image.jpeg
-
-    Classes are the folders in alphabetical order; hidden files and files of other kinds are left out. No image is
-    opened: those that cannot be read are met when they are read.
-    """
-    root = Path(folder)
-    if not root.is_dir():
-        raise FileNotFoundError(f"{root} must be a folder with one folder of images for each class; there is none.")
-    names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    files: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(names):
-        found = sorted(
-            path
-            for path in (root / name).rglob("*")
-            if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")
-        )
-        if not found:
-            raise ValueError(
-                f"each folder in {root} must hold images of a class; {name!r} has none that end with "
-                f"{', '.join(IMAGE_ENDINGS)}. Remove it, or put images there."
-            )
-        files += found
-        labels += [label] * len(found)
-    if not files:
-        raise ValueError(f"{root} must hold one folder of images for each class; it has no folders.")
-    return files, np.array(labels, dtype=np.int64), names
 
 
 def caltech256() -> tuple[Path, Path]:

@@ -17,6 +17,7 @@ from cofrnet.estimators.checks import require
 from cofrnet.training import (
     Callback,
     Checkpoint,
+    ImageFiles,
     Images,
     LoopOptions,
     Loss,
@@ -85,7 +86,7 @@ class Fitting:
     def _run(
         self,
         model: Any,
-        data: Rows | Images,
+        data: Rows | Images | ImageFiles,
         validation: Rows | None,
         generator: torch.Generator,
         options: LoopOptions,

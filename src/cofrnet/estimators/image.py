@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -19,12 +20,25 @@ from cofrnet.estimators.checks import checked_weight, name_of, require, require_
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.saving_images import SavingImages
+from cofrnet.images import ImageError, decoded, image_folder
 from cofrnet.nn import CoFrNetSpec, ImageCoFrNet, ImageSpec, PixelCoFrNet
-from cofrnet.training import Callback, Images, LogLoss, LoopOptions, Loss, MultinomialLogLoss, Rows
+from cofrnet.training import (
+    Callback,
+    ImageFiles,
+    Images,
+    LogLoss,
+    LoopOptions,
+    Loss,
+    MultinomialLogLoss,
+    Rows,
+    SkippedImagesWarning,
+)
 
 __all__ = ["CoFrNetImageClassifier", "as_images"]
 
 Floats = NDArray[np.floating[Any]]
+
+STATISTICS = 512  # files that means and deviations of the channels are taken from
 
 
 class CoFrNetImageClassifier(Classes, SavingImages, Fitting, ClassifierMixin, BaseEstimator):
@@ -43,6 +57,13 @@ class CoFrNetImageClassifier(Classes, SavingImages, Fitting, ClassifierMixin, Ba
         Of the ladders.
     n_ladders : int
         Full ladders of the head, or of "DL".
+    size : int or (int, int), optional
+        Height and width that images of files are scaled to; by default those of the first.
+    on_error : {"raise", "skip"}
+        What becomes of files that cannot be read as images: an error that names the file, or they are left out while
+        training, and told. Predictions are for all files, so there they are always an error.
+    workers : int
+        Processes that decode files.
     pool : {"mean", "max"}
         How stages halve the image. With "mean" the network is a rational function of the pixels.
     augment : bool
@@ -71,6 +92,9 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         depth: int = 1,
         n_ladders: int = 16,
         pool: Literal["mean", "max"] = "mean",
+        size: int | tuple[int, int] | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
+        workers: int = 2,
         augment: bool = True,
         label_smoothing: float = 0.1,
         precision: Literal["auto", "float32", "bfloat16"] = "auto",
@@ -96,6 +120,9 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self.depth = depth
         self.n_ladders = n_ladders
         self.pool = pool
+        self.size = size
+        self.on_error = on_error
+        self.workers = workers
         self.augment = augment
         self.label_smoothing = label_smoothing
         self.precision = precision
@@ -123,10 +150,13 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
     # ------------------------------------------------------------------------------ fitting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
-        """Fit to images X, (n, h, w) or (n, h, w, channels) as an array, (n, channels, h, w) as a tensor, and labels y.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
+        """Fit to images X and their labels y.
 
-        `X_val`, `y_val` are images to stop by; with `early_stopping` and without them a share of X is held out.
+        X is an array (n, h, w) or (n, h, w, channels), a tensor (n, channels, h, w), a list of images, of PIL images or
+        of files; or a folder with one folder of images for each class, whose names are then the labels. Images of files
+        are read anew in every epoch and never all held in memory. `X_val`, `y_val` are images to stop by; with
+        `early_stopping` and without them a share of X is held out.
         """
         with unharmed(self):
             return self._fit(X, y, sample_weight, X_val, y_val)
@@ -134,9 +164,12 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
+        self.target_name_ = name_of(y)
+        files, y = _as_files(X, y)
+        if files is not None:
+            return self._fit_files(files, y, sample_weight, X_val, y_val, again)
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
-        self.target_name_ = name_of(y)
         images = as_images(X)
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(images), len(targets))
@@ -164,7 +197,68 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
         return self
 
+    def _fit_files(self, files: list[Path], y: Any, sample_weight: Any, X_val: Any, y_val: Any, again: bool) -> Self:
+        """Fit to images in files, as they are read."""
+        require(sample_weight is None and self.class_weight is None, "sample_weight", sample_weight, "None for files")
+        targets = self._checked_targets(y, reset=not again)
+        require_same_length(len(files), len(targets))
+        rng = check_random_state(self.random_state)
+        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        rows, held = self._split(targets, rng, given=X_val is not None)
+        if not again:
+            height, width = self._size(files)
+            self.shape_ = (3, height, width)
+            some = self._read([files[i] for i in rows[:: max(1, len(rows) // STATISTICS)]][:STATISTICS], self.on_error)
+            self.model_ = self._new_model(some, generator)
+        data = self._files([files[i] for i in rows], targets[rows], self.augment, self.on_error)
+        validation = None
+        if held is not None:
+            validation = Rows(self._read([files[i] for i in held], "raise"), torch.from_numpy(targets[held]))
+        if X_val is not None:
+            given, y_val = _as_files(X_val, y_val)
+            t_val = torch.from_numpy(self._checked_targets(y_val, reset=False))
+            validation = Rows(as_images(X_val) if given is None else self._read(given, "raise"), t_val)
+        self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
+        self.skipped_ = dict(data.skipped)
+        return self
+
+    def _size(self, files: Sequence[Path]) -> tuple[int, int]:
+        """Height and width of the images: as asked for, or those of the first that can be read."""
+        if self.size is not None:
+            given: Any = self.size
+            asked = (given, given) if isinstance(given, Integral) else tuple(given)
+            fit = len(asked) == 2 and all(isinstance(v, int | np.integer) and v >= 1 for v in asked)
+            require(fit, "size", self.size, "None, a number of pixels, or (height, width)")
+            return int(asked[0]), int(asked[1])
+        for file in files:
+            try:
+                pixels = decoded(file)
+            except ImageError:
+                if self.on_error == "raise":
+                    raise
+                continue
+            return pixels.shape[0], pixels.shape[1]
+        raise ValueError("X must have images that can be read; it has none. Look at the files.")
+
+    def _files(self, files: list[Path], y: NDArray[Any], vary: bool, on_error: Any) -> ImageFiles:
+        shift = max(1, min(self.shape_[1:]) // 8) if vary else 0
+        return ImageFiles(
+            files, torch.from_numpy(np.asarray(y)), self.shape_[1:], self.shape_[0], shift, vary, self.workers, on_error
+        )
+
+    def _read(self, files: list[Path], on_error: Any) -> Tensor:
+        """Images of some files, all in memory."""
+        source = self._files(files, np.zeros(len(files)), False, on_error)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkippedImagesWarning)
+            parts = [part for part, _ in source.read(range(len(files)), 256)]
+        if not parts:
+            raise ValueError("X must have images that can be read; it has none. Look at the files.")
+        return torch.cat(parts)
+
     def _check_parameters(self) -> None:
+        require(self.on_error in ("raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
+        require(isinstance(self.workers, Integral) and self.workers >= 0, "workers", self.workers, "0 or more")
         require(self.variant in ("conv", "D", "DL"), "variant", self.variant, "'conv', 'D' or 'DL'")
         whole = {"depth": 0, "n_ladders": 1, "max_epochs": 1, "batch_size": 1, "checkpoint_every": 1}
         for name, least in whole.items():
@@ -233,13 +327,31 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in parts of bounded memory."""
         check_is_fitted(self)
-        images = as_images(X)
-        self._require_shape(images)
         self.model_.eval()
         found = [torch.empty(0, self._count_outputs())]
+        files, _ = _as_files(X, None)
         with torch.no_grad():
-            found += [self.model_(part) for part in images.split(self.model_.rows_at_once)]
+            if files is not None:
+                source = self._files(files, np.zeros(len(files)), False, "raise")
+                parts = source.read(range(len(files)), self.model_.rows_at_once)
+                found += [self.model_(part) for part, _ in parts]
+            else:
+                images = as_images(X)
+                self._require_shape(images)
+                found += [self.model_(part) for part in images.split(self.model_.rows_at_once)]
         return torch.cat(found).double().numpy()
+
+
+def _as_files(X: Any, y: Any) -> tuple[list[Path] | None, Any]:
+    """Files of images and their labels, where X is a folder or a list of files; else None, and y as it is."""
+    if isinstance(X, str | Path):
+        if Path(X).is_file():
+            return [Path(X)], y
+        files, codes, names = image_folder(X)
+        return files, np.array(names)[codes] if y is None else y
+    if isinstance(X, list | tuple) and len(X) and all(isinstance(item, str | Path) for item in X):
+        return [Path(item) for item in X], y
+    return None, y
 
 
 def as_images(X: Any) -> Tensor:

@@ -3,6 +3,7 @@
 from cofrnet.training.batches import Rows, Source, Stream
 from cofrnet.training.checkpoints import Checkpoint, fingerprint
 from cofrnet.training.constraints import monotone_projection
+from cofrnet.training.files import ImageFiles, SkippedImagesWarning
 from cofrnet.training.images import Images
 from cofrnet.training.least_squares import jacobian, least_absolute, least_squares, levenberg_marquardt
 from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
@@ -18,6 +19,7 @@ __all__ = [
     "Epoch",
     "FitInterruptedWarning",
     "Huber",
+    "ImageFiles",
     "Images",
     "LogLoss",
     "LoopOptions",
@@ -25,6 +27,7 @@ __all__ = [
     "MultinomialLogLoss",
     "ProgressBar",
     "Rows",
+    "SkippedImagesWarning",
     "Source",
     "SquaredError",
     "Stream",

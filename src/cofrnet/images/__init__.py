@@ -1,0 +1,109 @@
+"""Images in files: folders of them, and how one is read, with suspicion."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ImageError", "decoded", "image_folder"]
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+MOST_PIXELS = 100_000_000  # of one file: a small file can claim to be a picture that fills the memory
+
+
+class ImageError(ValueError):
+    """A file that is no image, or one that cannot be read."""
+
+
+def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np.int64], list[str]]:
+    """Files of images, their classes by number, and names of classes, of a folder laid out as ImageNet is.
+
+        folder/class/anything/image.jpeg
+
+    Classes are the folders in alphabetical order; hidden files and files of other kinds are left out. No image is
+    opened: those that cannot be read are met when they are read.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} must be a folder with one folder of images for each class; there is none.")
+    names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        found = sorted(
+            path
+            for path in (root / name).rglob("*")
+            if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")
+        )
+        if not found:
+            raise ValueError(
+                f"each folder in {root} must hold images of a class; {name!r} has none that end with "
+                f"{', '.join(IMAGE_ENDINGS)}. Remove it, or put images there."
+            )
+        files += found
+        labels += [label] * len(found)
+    if not files:
+        raise ValueError(f"{root} must hold one folder of images for each class; it has no folders.")
+    return files, np.array(labels, dtype=np.int64), names
+
+
+def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
+    """An image as (h, w, channels) of uint8: a path, a file, bytes or a PIL image.
+
+    Its shorter side is scaled to that of `size`, (h, w), and the middle cut out. 16-bit grey is scaled down, what is
+    transparent is put on white, and a file may turn the picture by its orientation. Whatever is wrong is an
+    `ImageError` that names the file and says what.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    name = str(source) if isinstance(source, str | Path) else "an image"
+    try:
+        if isinstance(source, str | Path):
+            source = Path(source).read_bytes()
+        if isinstance(source, bytes):
+            source = io.BytesIO(source)
+        image = source if isinstance(source, Image.Image) else Image.open(source)
+        if image.width * image.height > MOST_PIXELS:
+            raise ImageError(f"{name} must have at most {MOST_PIXELS} pixels; it has {image.width} by {image.height}.")
+        if 0 in image.size:
+            raise ImageError(f"{name} must have pixels; it is {image.width} by {image.height}.")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image.load()
+        image = ImageOps.exif_transpose(image)
+    except ImageError:
+        raise
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError,
+            Image.DecompressionBombWarning, IndexError, TypeError, AttributeError) as error:  # fmt: skip
+        raise ImageError(f"{name} must be an image that can be read; it cannot ({str(error)[:200]}).") from error
+    return _fitted(_plain(image, channels), size)
+
+
+def _plain(image: Any, channels: int) -> Any:
+    """The image in grey or colour of eight bits."""
+    from PIL import Image
+
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        most = 65535.0 if values.max(initial=0) > 255 else 255.0
+        image = Image.fromarray((np.clip(values, 0, most) * (255 / most)).round().astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return image.convert("L" if channels == 1 else "RGB")
+
+
+def _fitted(image: Any, size: tuple[int, int] | None) -> NDArray[np.uint8]:
+    from PIL import ImageOps
+
+    if size is not None and (image.height, image.width) != size:
+        image = ImageOps.fit(image, (size[1], size[0]))
+    pixels = np.asarray(image, dtype=np.uint8)
+    return pixels[..., None] if pixels.ndim == 2 else pixels

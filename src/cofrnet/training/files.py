@@ -1,0 +1,110 @@
+"""Batches of images from files, decoded and resized in worker processes, never all in memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cofrnet.images import ImageError, decoded
+from cofrnet.training.batches import Batch
+from cofrnet.training.images import Images
+
+__all__ = ["ImageFiles", "SkippedImagesWarning"]
+
+
+class SkippedImagesWarning(UserWarning):
+    """Some files could not be read as images, and were left out."""
+
+
+class _Decoded(torch.utils.data.Dataset[Any]):
+    """Images of files one by one, for worker processes: pixels, place and, where it cannot be read, what is wrong."""
+
+    def __init__(self, files: Sequence[Path], size: tuple[int, int], channels: int) -> None:
+        self.files, self.size, self.channels = files, size, channels
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, place: int) -> tuple[NDArray[np.uint8] | None, int, str]:
+        try:
+            return decoded(self.files[place], self.size, self.channels), place, ""
+        except ImageError as error:
+            return None, place, str(error)
+
+
+@dataclass
+class ImageFiles:
+    """Images in files with their targets, read anew in every epoch by so many worker processes.
+
+    With `on_error` "raise" a file that cannot be read ends the training; with "skip" it is left out and told: once, in
+    a `SkippedImagesWarning`, and by name in `skipped`. Images are shifted and flipped as `Images` does it.
+    """
+
+    files: Sequence[Path]
+    y: Tensor
+    size: tuple[int, int]
+    channels: int = 3
+    shift: int = 0
+    flip: bool = False
+    workers: int = 2
+    on_error: Literal["raise", "skip"] = "raise"
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What tells these images from others: their targets, and names of the files."""
+        names = "\n".join(map(str, self.files)).encode()
+        return [self.y, torch.frombuffer(bytearray(names), dtype=torch.uint8)]
+
+    def to(self, device: torch.device) -> ImageFiles:
+        """The same: batches are moved as they come."""
+        return self
+
+    def n_batches(self, batch_size: int) -> int:
+        """Batches of one epoch."""
+        return max(1, -(-len(self) // batch_size))
+
+    def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
+        """All images once, in a random order where there is a generator."""
+        order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
+        for images, places in self.read(order.tolist(), batch_size):
+            y = self.y[places]
+            part = Images(images, y, shift=self.shift, flip=self.flip)
+            yield part.varied(torch.arange(len(y)), generator), y, None
+
+    def read(self, order: Sequence[int], batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (n, channels, h, w) and their places, part by part, in an order."""
+        before = len(self.skipped)
+        loader = torch.utils.data.DataLoader(
+            _Decoded(self.files, self.size, self.channels), batch_size, sampler=order,
+            num_workers=self.workers if len(order) > batch_size else 0, collate_fn=list,
+            multiprocessing_context="spawn" if self.workers and len(order) > batch_size else None,
+        )  # fmt: skip
+        for items in loader:
+            good = [(pixels, place) for pixels, place, _ in items if pixels is not None]
+            for _, place, wrong in items:
+                if wrong:
+                    if self.on_error == "raise":
+                        raise ImageError(f"{wrong} Mend or remove it, or say on_error='skip'.")
+                    self.skipped[str(self.files[place])] = wrong
+            if good:
+                pixels = torch.from_numpy(np.stack([own for own, _ in good])).permute(0, 3, 1, 2)
+                yield pixels, torch.tensor([place for _, place in good])
+        if len(self.skipped) > before and before == 0:
+            first = next(iter(self.skipped.values()))
+            warnings.warn(
+                f"{len(self.skipped)} of {len(self)} files cannot be read and are left out; the first: {first}",
+                SkippedImagesWarning,
+                stacklevel=2,
+            )
