@@ -363,3 +363,53 @@ def test_the_real_folder_of_images(tmp_path, monkeypatch):
     model = CoFrNetImageClassifier(**small).fit(train)
     files, codes, names = image_folder(val)
     assert model.score(files, np.array(names)[codes]) > 0.3
+
+
+# ------------------------------------------------------------------------------------------ what pixels do
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return CoFrNetImageClassifier(**SMALL).fit(*lines(300))
+
+
+def test_slopes_are_those_of_plain_torch_operations(fitted):
+    """The closed forms of the kernels against autograd through the recurrence, and against differences."""
+    X = lines(6, seed=3)[0]
+    explanation = fitted.explain_local(X, method="gradient")
+    images = torch.from_numpy(X).permute(0, 3, 1, 2).float()
+    fitted.model_.precision = "float32"
+    with backend("reference"):
+        x = images.clone().requires_grad_()
+        expected = torch.autograd.grad(fitted.model_(x).sum(), x)[0].sum(1)
+    np.testing.assert_allclose(explanation.values[:, 0], expected, atol=1e-5)
+    changed = images.clone()
+    changed[:, :, 4, 5] += 0.5
+    with torch.no_grad():
+        rise = (fitted.model_(changed) - fitted.model_(images))[:, 0] / 0.5
+    np.testing.assert_allclose(explanation.values[:, 0, 4, 5], rise, atol=2e-4)
+
+
+def test_pixels_add_up(fitted):
+    X = lines(30, seed=4)[0]
+    explanation = fitted.explain_local(X)
+    total = explanation.values.sum((2, 3)) + explanation.base_values
+    np.testing.assert_allclose(total + explanation.gap, explanation.scores, atol=1e-4)
+    assert np.abs(explanation.gap).max() < 2e-3 * np.ptp(explanation.scores)
+    other = fitted.explain_local(X[:3], baseline=X[5])
+    assert other.values.shape == (3, 1, 12, 12)
+    assert "pixel" in str(explanation)
+    assert len(explanation.columns()["value"]) == 30 * 144
+    with pytest.raises(ValueError, match="method must be"):
+        fitted.explain_local(X, method="other")
+
+
+def test_several_classes_have_pixels_each():
+    X, y = lines(90)
+    labels = np.where(np.arange(90) % 3 == 0, "nothing", y)
+    model = CoFrNetImageClassifier(**{**SMALL, "max_epochs": 1}).fit(X, labels)
+    assert model.explain_local(X[:2]).values.shape == (2, 3, 12, 12)
+    pixels = CoFrNetImageClassifier("DL", max_epochs=1, random_state=0).fit(X, y)
+    explanation = pixels.explain_local(X[:2])
+    total = explanation.values.sum((2, 3)) + explanation.base_values + explanation.gap
+    np.testing.assert_allclose(total, explanation.scores, atol=1e-4)

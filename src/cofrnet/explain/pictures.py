@@ -1,0 +1,134 @@
+"""Explanations of images: what every pixel does to the scores, through the whole network.
+
+The slope of a score by a pixel is the product of the closed forms of all blocks, from the head down: the sensitivities
+of its ladders, and of the ladder of every channel the slope r' of its rungs, each times the transposed convolution.
+Contributions are the mean of the slopes on the straight line from a baseline image, times the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cofrnet.explain.data import Explanation
+
+__all__ = ["ImageExplanation", "contributions", "slopes"]
+
+Floats = NDArray[np.floating[Any]]
+
+AT_ONCE = 64  # images, for bounded memory
+NODES = (16, 32, 64, 128)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageExplanation(Explanation):
+    """What every pixel does to the scores of every image.
+
+    values : (n, q, h, w), channels together: for "integrated" what the pixel adds on the way from the baseline, for
+    "gradient" the slope of the score by its brightness; images : (n, h, w, channels); scores : (n, q); base_values :
+    (q,), NaN for "gradient"; gap : (n, q), what the values fall short of score minus base by.
+    """
+
+    method: str
+    values: Floats
+    images: NDArray[Any]
+    base_values: Floats
+    scores: Floats
+    gap: Floats
+    output_names: tuple[str, ...]
+    unit: str
+    definition: str
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def columns(self) -> dict[str, Any]:
+        """One line for each image, output and pixel."""
+        n, q, h, w = self.values.shape
+        places = np.indices((n, q, h, w)).reshape(4, -1)
+        names = np.array(self.output_names, dtype=object)
+        return {
+            "row": places[0],
+            "output": names[places[1]],
+            "y": places[2],
+            "x": places[3],
+            "value": self.values.reshape(-1),
+        }
+
+    def __str__(self) -> str:
+        """How much of what is added comes from which part of the image, for the first of them."""
+        lines = [self.definition, f"scale: {self.unit}"]
+        for i in range(min(3, len(self))):
+            for c, output in enumerate(self.output_names):
+                own = np.abs(self.values[i, c])
+                y, x = np.unravel_index(int(own.argmax()), own.shape)
+                lines.append(f"row {i}, {output}: score {self.scores[i, c]:.4g}; strongest pixel: line {y}, column {x}")
+        return "\n".join(lines)
+
+
+@contextmanager
+def _exactly(model: Any) -> Iterator[None]:
+    """Evaluation in single precision: half of it is too little for slopes."""
+    before = getattr(model, "precision", None)
+    model.eval()
+    if before is not None:
+        model.precision = "float32"
+    try:
+        yield
+    finally:
+        if before is not None:
+            model.precision = before
+
+
+def slopes(model: Any, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes of every score by every pixel, (n, q, channels, h, w), and the scores, (n, q)."""
+    found, scores = [], []
+    with _exactly(model):
+        for part in images.split(AT_ONCE):
+            x = part.float().requires_grad_()
+            score = model(x)
+            scores.append(score.detach())
+            rows = [torch.autograd.grad(own.sum(), x, retain_graph=True)[0] for own in score.T]
+            found.append(torch.stack(rows, 1))
+    return torch.cat(found), torch.cat(scores)
+
+
+def contributions(model: Any, images: Tensor, baseline: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What each pixel adds on the way from the baseline, (n, q, h, w), the scores, and what the sums fall short by.
+
+    The integral has more nodes for images whose sums are off by more than a thousandth of the range of the scores.
+
+    Shapes: images (n, channels, h, w), baseline (channels, h, w).
+    """
+    with _exactly(model), torch.no_grad():
+        scores = torch.cat([model(part) for part in images.split(AT_ONCE)])
+        base = model(baseline.unsqueeze(0))
+    difference = scores - base
+    tolerance = 1e-3 * float(torch.cat([scores, base]).max() - torch.cat([scores, base]).min())
+    values = torch.zeros(len(images), scores.shape[1], *images.shape[2:])
+    gap = difference.clone()
+    left = torch.arange(len(images))
+    for nodes in NODES:
+        values[left] = _integrals(model, images[left].float() - baseline, baseline, nodes)
+        gap[left] = difference[left] - values[left].sum((2, 3))
+        left = left[(gap[left].abs() > tolerance).any(1)]
+        if len(left) == 0:
+            break
+    return values, scores, gap
+
+
+def _integrals(model: Any, steps: Tensor, baseline: Tensor, nodes: int) -> Tensor:
+    """Means of the slopes along the lines from the baseline, times the steps: (n, channels, h, w) to (n, q, h, w)."""
+    points, shares = np.polynomial.legendre.leggauss(nodes)
+    total: Tensor | float = 0.0
+    for point, share in zip((points + 1) / 2, shares / 2, strict=True):
+        total = total + float(share) * slopes(model, baseline + float(point) * steps)[0]
+    assert isinstance(total, Tensor)
+    return (total * steps.unsqueeze(1)).sum(2)
