@@ -92,19 +92,15 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Everything in it is checked before it is used; whatever is wrong is a `ModelFileError` that says what.
     """
-    from cofrnet.estimators import image, tabular, text
+    from cofrnet import estimators
 
     tensors, values = read_tensors(path)
     about = Fields(values, str(path))
-    kinds: dict[str, Any] = {
-        "CoFrNetClassifier": tabular.CoFrNetClassifier,
-        "CoFrNetRegressor": tabular.CoFrNetRegressor,
-        "CoFrNetTextClassifier": text.CoFrNetTextClassifier,
-        "CoFrNetImageClassifier": image.CoFrNetImageClassifier,
-    }
-    kind = kinds.get(about.text("estimator"))
-    if kind is None:
-        raise ModelFileError(f"{path} must hold one of {sorted(kinds)}; got {about.text('estimator')!r:.60}.")
+    kinds = [name for name in estimators.__all__ if name != "load"]
+    named = about.text("estimator")
+    if named not in kinds:
+        raise ModelFileError(f"{path} must hold one of {kinds}; got {named!r:.60}.")
+    kind = getattr(estimators, named)
     given = about.object("parameters").values
     unknown = set(given) - set(kind().get_params(deep=False))
     if unknown:
