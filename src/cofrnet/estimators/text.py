@@ -38,7 +38,6 @@ ABSENT = 5.0
 LINEAR_C = 3.0  # of the logistic regression that ladders start from: underfitted, so that they have something to learn
 RELEVANCE, SMOOTHING = 0.75, 2.0  # power of the relevance of words, and occurrences that every word has beforehand
 AT_ONCE = 4096  # texts, for bounded memory
-VECTORS_AT_ONCE = 256
 
 
 class CoFrNetTextClassifier(
@@ -447,7 +446,7 @@ class CoFrNetTextClassifier(
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in parts of bounded memory."""
         texts = self._texts(X)
-        at_once = VECTORS_AT_ONCE if self.ordered_ else AT_ONCE
+        at_once = VectorCoFrNet.rows_at_once if self.ordered_ else AT_ONCE
         found = np.empty((len(texts), self._count_outputs()))
         with torch.no_grad():
             for start in range(0, len(texts), at_once):

@@ -20,6 +20,8 @@ class VectorCoFrNet(nn.Module):
     Shapes: vectors (words, width), the first of them 0 and kept so; words (n, length); scores (n, q).
     """
 
+    rows_at_once = 256  # that are written out where no gradient is wanted
+
     def __init__(
         self,
         vectors: Tensor,
