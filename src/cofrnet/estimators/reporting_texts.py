@@ -130,6 +130,7 @@ class ReportingTexts:
             characters=kinds_of_characters(),
             longest_tag=LONGEST_TAG,
         )
+        live = live.narrowed(np.sqrt(known.texts) * me.weights_)
         return live, self._live_error(live, texts)
 
     def _live_error(self, live: Any, texts: list[str] | None) -> str:

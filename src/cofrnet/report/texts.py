@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = ["LiveModel", "TextPage", "html_of_texts"]
 
 MOST_WORDS = 3000  # in the table of words
 EXACT_BYTES, MOST_BYTES = 3_000_000, 6_000_000  # of the numbers that stand for words
+UNUSED = 1e-7  # share of an embedding's squares that may be lost
 NODES = 32  # of the integrals behind the live contributions
 
 
@@ -47,6 +48,21 @@ class LiveModel:
     epsilon: float
     characters: tuple[Sequence[int], Sequence[int]]
     longest_tag: int
+    axes: NDArray[np.float32] | None = None  # (own width of the model, width): what the embedding was cut down by
+
+    def narrowed(self, share: NDArray[np.float64]) -> LiveModel:
+        """The same model with an embedding of fewer dimensions, where it hardly uses the others.
+
+        Its axes are the principal ones, with each feature weighted by its `share` in texts. Small models stay exact.
+        """
+        if self.embedding.nbytes <= EXACT_BYTES:
+            return self
+        weighted = self.embedding * share[:, None]
+        energies, axes = np.linalg.eigh(weighted.T.astype(np.float64) @ weighted.astype(np.float64))
+        lost = np.cumsum(energies) / max(energies.sum(), 1e-300)
+        kept = axes[:, int(np.searchsorted(lost, UNUSED)) :].astype(np.float32)
+        ladders = {name: v @ kept if name in ("weight", "linear") else v for name, v in self.ladders.items()}
+        return replace(self, embedding=self.embedding @ kept, ladders=ladders, axes=kept)
 
     @cached_property
     def kept(self) -> NDArray[np.int64] | None:
@@ -74,13 +90,13 @@ class LiveModel:
 
     @property
     def near(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Embedding and linear part that the page computes with, (V, width) and (V, q)."""
+        """Embedding, in the model's own dimensions, and linear part that the page computes with: (V, k) and (V, q)."""
         where = slice(None) if self.kept is None else self.kept
         embedding, straight = np.zeros_like(self.embedding), np.zeros_like(self.straight)
         rows, scale = self.rounded
         embedding[where] = rows.astype(np.float32) * scale[:, None]
         straight[where] = self.straight_kept
-        return embedding, straight
+        return embedding if self.axes is None else embedding @ self.axes.T, straight
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the script; arrays as base64."""
