@@ -23,11 +23,11 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import cofrnet
 from cofrnet import CoFrNetTextClassifier
 from cofrnet.errors import ModelFileError
-from cofrnet.estimators.text import relevance
 from cofrnet.explain.inputs import contributions, mean_slopes
 from cofrnet.explain.words import bag_contributions
 from cofrnet.files import read_tensors, tensors_to_bytes
 from cofrnet.nn import Bag, BagCoFrNet, BagSpec, CoFrNet
+from cofrnet.texts import relevance
 from cofrnet.training import FitInterruptedWarning
 
 GOOD, BAD = ["lovely", "splendid", "joyful", "wonderful"], ["dreadful", "boring", "terrible", "weak"]

@@ -123,12 +123,7 @@ def fit(
         print_json({"model": str(path), **about, "interrupted": interrupted})
     else:
         _tell_fit(estimator, seconds, len(rows), path)
-        if quality is not None:
-            quality_table(quality, f"On {len(held)} rows that were held out")
-            if test_out is not None:
-                tell(f"these rows written to {test_out}")
-        elif not interrupted:
-            say(f"To measure it, hold rows out with --test 0.2, or: cofrnet evaluate {path} OTHER_ROWS")
+        _tell_quality(quality, len(held), test_out, None if interrupted else path)
     if interrupted:
         raise typer.Exit(130)
 
@@ -180,6 +175,16 @@ def _tell_fit(estimator: Any, seconds: float, rows: int, path: Path) -> None:
         f"{spec.n_parameters} parameters" + (f"; on validation rows: {measured}" if found else "") + "."
     )
     tell(f"model written to {path}")
+
+
+def _tell_quality(quality: Quality | None, held: int, test_out: Path | None, path: Path | None) -> None:
+    """How good the model is on rows that were held out or, where none were, how to find out."""
+    if quality is not None:
+        quality_table(quality, f"On {held} rows that were held out")
+        if test_out is not None:
+            tell(f"these rows written to {test_out}")
+    elif path is not None:
+        say(f"To measure it, hold rows out with --test 0.2, or: cofrnet evaluate {path} OTHER_ROWS")
 
 
 def _validation(estimator: Any) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-__all__ = ["as_plain", "checked_weight", "name_of", "position_of", "require", "require_same_length"]
+__all__ = ["as_plain", "as_texts", "checked_weight", "name_of", "position_of", "require", "require_same_length"]
 
 
 def require(holds: bool, name: str, value: Any, what: str) -> None:
@@ -70,3 +70,40 @@ def checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:
     if not 1e-100 < weight.max() < 1e100:
         raise ValueError(f"sample_weight must be of ordinary size; got {weight.max():g}. Divide all by their mean.")
     return weight
+
+
+def as_texts(X: Any) -> list[str]:
+    """Texts as a list of strings; what is missing is an empty text.
+
+    A list, an array or a series; also a table of one column.
+    """
+    if X is None or isinstance(X, int | float | bytes):
+        raise ValueError(f"X must be texts; got {X!r:.60}. Pass a list of strings.")
+    if isinstance(X, str):
+        raise ValueError("X must be several texts, not one; got a string. Pass a list: [text].")
+    native = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(native, nw.DataFrame):
+        if native.shape[1] != 1:
+            raise ValueError(f"X must be one column of texts; got {native.shape[1]} columns. Pick one: X[column].")
+        native = native.get_column(native.columns[0])
+    if isinstance(native, nw.Series):
+        values = native.to_list()
+    else:
+        values = X.to_pylist() if hasattr(X, "to_pylist") else list(X)
+    if len(values) and isinstance(values[0], np.ndarray | list | tuple):
+        if any(len(value) != 1 for value in values):
+            raise ValueError("X must be one column of texts; got rows of several values. Pass one of them.")
+        values = [value[0] for value in values]
+    found = ["" if _is_missing(value) else value for value in values]
+    for i, value in enumerate(found):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"X must hold texts; got {value!r:.60} of type {type(value).__name__} in row {i}. Make it a string."
+            )
+    return found
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )

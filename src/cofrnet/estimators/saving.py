@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +21,12 @@ import cofrnet
 from cofrnet.errors import ModelFileError
 from cofrnet.files import Fields, read_tensors, tensors_to_bytes, write_atomically
 from cofrnet.nn import CoFrNetSpec
+from cofrnet.nn.specs import Spec
 
-__all__ = ["Saving", "dtype_of", "filled", "fits", "load", "or_none", "read_spec"]
+__all__ = ["Saving", "dtype_of", "filled", "fits", "load", "or_none", "read_spec", "spec_of"]
+
+
+_Spec = TypeVar("_Spec", bound=Spec)
 
 
 class Saving:
@@ -141,9 +146,14 @@ def read_spec(fields: Fields, numbers: int) -> CoFrNetSpec:
     fits(all(type(v) is int and 0 <= v <= numbers for v in flat), "spec", "made of small integers")
     if fields.any("epsilon") is not None:
         fields.number("epsilon")
+    return spec_of(CoFrNetSpec, fields, numbers, lambda spec: spec.n_parameters)
+
+
+def spec_of(kind: type[_Spec], fields: Fields, numbers: int, count: Callable[[_Spec], int]) -> _Spec:
+    """The spec of a kind, whose sizes were looked at before, if a model of it has as many numbers as the file."""
     try:
-        spec = CoFrNetSpec.from_dict(fields.values)
-        expected = spec.n_parameters
+        spec = kind.from_dict(fields.values)
+        expected = count(spec)
     except (ValueError, TypeError, AttributeError) as error:
         raise ModelFileError(f"the spec of the file must be one that a model can have; it is not ({error}).") from error
     fits(expected == numbers, "spec", f"for the {numbers} numbers that the file has, not {expected}")

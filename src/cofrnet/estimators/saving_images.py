@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cofrnet.errors import ModelFileError
-from cofrnet.estimators.saving import Saving, filled, fits, read_spec
+from cofrnet.estimators.saving import Saving, filled, fits, read_spec, spec_of
 from cofrnet.files import Fields
 from cofrnet.nn import ImageCoFrNet, ImageSpec, PixelCoFrNet
 
@@ -58,10 +57,4 @@ def _read_image_spec(fields: Fields, numbers: int) -> ImageSpec:
         fits(fit, name, f"a list of at most {MOST_STAGES}")
     fits(all(0 < width <= numbers for width in fields.any("widths")), "widths", "numbers that fit")
     fits(fields.text("pool") in ("mean", "max") and fields.text("form") == "stacked", "spec", "of known words")
-    try:
-        spec = ImageSpec.from_dict(fields.values)
-        expected = spec.n_numbers
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"the spec of the file must be one that a model can have; it is not ({error}).") from error
-    fits(expected == numbers, "spec", f"for the {numbers} numbers that the file has, not {expected}")
-    return spec
+    return spec_of(ImageSpec, fields, numbers, lambda spec: spec.n_numbers)

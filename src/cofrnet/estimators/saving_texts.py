@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cofrnet.errors import ModelFileError
-from cofrnet.estimators.saving import Saving, dtype_of, filled, fits, read_spec
+from cofrnet.estimators.saving import Saving, dtype_of, filled, fits, read_spec, spec_of
 from cofrnet.files import Fields
 from cofrnet.nn import BagCoFrNet, BagSpec, VectorCoFrNet
 from cofrnet.texts import Vocabulary
@@ -122,11 +121,6 @@ def _read_bag_spec(fields: Fields, numbers: int, size: int, outputs: int) -> Bag
     if fields.any("epsilon") is not None:
         fields.number("epsilon")
     fields.text("pole")
-    try:
-        spec = BagSpec.from_dict(fields.values)
-        expected = spec.n_parameters
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"the spec of the file must be one that a model can have; it is not ({error}).") from error
-    fits(expected == numbers, "spec", f"for the {numbers} numbers that the file has, not {expected}")
+    spec = spec_of(BagSpec, fields, numbers, lambda spec: spec.n_parameters)
     fits(spec.n_inputs == size and spec.n_outputs == outputs, "spec", "for the words and classes of the file")
     return spec

@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,24 +18,24 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
+from cofrnet.estimators.checks import as_texts, checked_weight, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.reporting_texts import ReportingTexts
 from cofrnet.estimators.saving_texts import SavingTexts
 from cofrnet.estimators.words import ExplainingWords
 from cofrnet.nn import Bag, BagCoFrNet, BagSpec, CoFrNetSpec, VectorCoFrNet
-from cofrnet.texts import Tokenizer, Vocabulary, read_vectors, reduced, tokenized
+from cofrnet.texts import Tokenizer, Vocabulary, read_vectors, reduced, relevance, tokenized
 from cofrnet.training import Callback, LoopOptions, Rows
 
-__all__ = ["CoFrNetTextClassifier", "as_texts"]
+__all__ = ["CoFrNetTextClassifier"]
 
 Floats = NDArray[np.floating[Any]]
 
 BAG_WIDTH = 32
 ABSENT = 5.0
 LINEAR_C = 3.0  # of the logistic regression that ladders start from: underfitted, so that they have something to learn
-RELEVANCE, SMOOTHING = 0.75, 2.0  # power of the relevance of words, and occurrences that every word has beforehand
+RELEVANCE = 0.75  # power of the relevance of words
 AT_ONCE = 4096  # texts, for bounded memory
 
 
@@ -453,63 +452,6 @@ class CoFrNetTextClassifier(
                 part = slice(start, start + at_once)
                 found[part] = self.model_(self._encoded(texts[part])).double().numpy()
         return found
-
-
-def relevance(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """How differently classes use each feature: root mean square over classes of a logarithm of odds.
-
-        r_c = log(p(feature | class c) / p(feature | other classes))
-
-    with two more occurrences of each feature, as classes have them on average: what is rare tells little.
-
-    Shapes: counts (classes, V); returns (V,).
-    """
-    counts = counts[counts.sum(1) > 0]  # a class that has no words says nothing of them
-    if len(counts) < 2:
-        return np.ones(counts.shape[1])
-    share = counts.sum(1, keepdims=True) / counts.sum()
-    seen = counts.sum(0)
-    own, others = counts + SMOOTHING * share, seen - counts + SMOOTHING * (1 - share)
-    ratios = np.log(own / share) - np.log(others / (1 - share))
-    found: NDArray[np.float64] = np.sqrt((ratios**2).mean(0))
-    return found
-
-
-def as_texts(X: Any) -> list[str]:
-    """Texts as a list of strings; what is missing is an empty text.
-
-    A list, an array or a series; also a table of one column.
-    """
-    if X is None or isinstance(X, int | float | bytes):
-        raise ValueError(f"X must be texts; got {X!r:.60}. Pass a list of strings.")
-    if isinstance(X, str):
-        raise ValueError("X must be several texts, not one; got a string. Pass a list: [text].")
-    native = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
-    if isinstance(native, nw.DataFrame):
-        if native.shape[1] != 1:
-            raise ValueError(f"X must be one column of texts; got {native.shape[1]} columns. Pick one: X[column].")
-        native = native.get_column(native.columns[0])
-    if isinstance(native, nw.Series):
-        values = native.to_list()
-    else:
-        values = X.to_pylist() if hasattr(X, "to_pylist") else list(X)
-    if len(values) and isinstance(values[0], np.ndarray | list | tuple):
-        if any(len(value) != 1 for value in values):
-            raise ValueError("X must be one column of texts; got rows of several values. Pass one of them.")
-        values = [value[0] for value in values]
-    found = ["" if _is_missing(value) else value for value in values]
-    for i, value in enumerate(found):
-        if not isinstance(value, str):
-            raise ValueError(
-                f"X must hold texts; got {value!r:.60} of type {type(value).__name__} in row {i}. Make it a string."
-            )
-    return found
-
-
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
 
 
 def _as_rows(x: Any, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:

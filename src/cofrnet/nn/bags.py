@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cofrnet.core.ladder import fused_kernels
 from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec
+from cofrnet.nn.specs import Spec
 
 __all__ = ["Bag", "BagCoFrNet", "BagSpec", "bag_sums"]
 
@@ -88,7 +89,7 @@ class Bag:
 
 
 @dataclass(frozen=True)
-class BagSpec:
+class BagSpec(Spec):
     """What a `BagCoFrNet` is made of.
 
     `width` is that of the embedding; None lets the rungs read the inputs themselves, with a weight for each.
@@ -133,18 +134,6 @@ class BagSpec:
     def n_parameters(self) -> int:
         """Numbers that the model has."""
         return self.n_inputs * (self.own_width * self.n_members + self.n_outputs) + self.above.n_parameters
-
-    def to_dict(self) -> dict[str, Any]:
-        """The spec as plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Any) -> BagSpec:
-        """The spec that `to_dict` wrote; unknown names are refused."""
-        unknown = set(values) - {field.name for field in fields(cls)}
-        if unknown:
-            raise ValueError(f"a BagSpec must have known fields only; got {sorted(unknown)}. Remove them.")
-        return cls(**values)
 
 
 class BagCoFrNet(nn.Module):

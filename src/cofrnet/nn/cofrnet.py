@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -14,6 +14,7 @@ from cofrnet.core import clamped
 from cofrnet.core.poles import resolve_pole
 from cofrnet.nn import fused
 from cofrnet.nn.ladders import DiagonalLadders, FullLadders, Ladders, SubsetLadders, check_subset
+from cofrnet.nn.specs import Spec
 
 __all__ = ["CoFrNet", "CoFrNetSpec", "LadderDropout", "Variant"]
 
@@ -21,7 +22,7 @@ Variant: TypeAlias = Literal["F", "D", "DL", "S"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoFrNetSpec:
+class CoFrNetSpec(Spec):
     """Which ladders a CoFrNet has, as data: hashable, comparable, and JSON by `to_dict` and `from_dict`.
 
     Parameters
@@ -147,22 +148,6 @@ class CoFrNetSpec:
         linear = self.n_outputs * (self.n_features + 1) if self.linear else 0
         own = rungs + self.n_outputs * self.total_ladders + linear
         return self.n_members * own + banks * self.learn_epsilon
-
-    def to_dict(self) -> dict[str, Any]:
-        """The spec as plain JSON values."""
-        values = asdict(self)
-        values["subsets"] = [list(subset) for subset in self.subsets]
-        for name in ("depths", "curved"):
-            values[name] = None if values[name] is None else list(values[name])
-        return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CoFrNetSpec:
-        """The spec that `to_dict` wrote; unknown names are refused."""
-        unknown = set(values) - {field.name for field in fields(cls)}
-        if unknown:
-            raise ValueError(f"a CoFrNetSpec must have known fields only; got {sorted(unknown)}. Remove them.")
-        return cls(**values)
 
 
 class LadderDropout(nn.Module):

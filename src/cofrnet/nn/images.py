@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from cofrnet.nn.cofrnet import CoFrNet, CoFrNetSpec
 from cofrnet.nn.conv import ConvLadder
+from cofrnet.nn.specs import Spec
 
 __all__ = ["ImageCoFrNet", "ImageSpec", "PixelCoFrNet"]
 
 
 @dataclass(frozen=True)
-class ImageSpec:
+class ImageSpec(Spec):
     """What an `ImageCoFrNet` is made of.
 
     `widths` are the channels after each stage. The first stage keeps the size of the image, each other halves it by
@@ -70,18 +71,6 @@ class ImageSpec:
             total += 9 * before * width + each + residual * 2 * (9 * width * width + each)
             before = width
         return total
-
-    def to_dict(self) -> dict[str, Any]:
-        """The spec as plain JSON values."""
-        return asdict(self) | {"widths": list(self.widths), "residual": list(self.residual)}
-
-    @classmethod
-    def from_dict(cls, values: Any) -> ImageSpec:
-        """The spec that `to_dict` wrote; unknown names are refused."""
-        unknown = set(values) - {field.name for field in fields(cls)}
-        if unknown:
-            raise ValueError(f"an ImageSpec must have known fields only; got {sorted(unknown)}. Remove them.")
-        return cls(**values)
 
 
 class _Added(nn.Module):

@@ -2,7 +2,7 @@
 
 from cofrnet.texts.tokens import Tokenizer, Tokens, composed, tokenized, words_of
 from cofrnet.texts.vectors import read_vectors, reduced
-from cofrnet.texts.vocabulary import Bags, Vocabulary
+from cofrnet.texts.vocabulary import Bags, Vocabulary, relevance
 
 __all__ = [
     "Bags",
@@ -12,6 +12,7 @@ __all__ = [
     "composed",
     "read_vectors",
     "reduced",
+    "relevance",
     "tokenized",
     "words_of",
 ]

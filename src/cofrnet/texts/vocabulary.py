@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from cofrnet.core.compiled import jit
 from cofrnet.texts.tokens import PAIR, Tokenizer, Tokens, mixed, tokenized, words_of
 
-__all__ = ["Bags", "Vocabulary"]
+__all__ = ["Bags", "Vocabulary", "relevance"]
+
+SMOOTHING = 2.0  # occurrences that every feature has beforehand
 
 Integers = NDArray[np.int64]
 
@@ -286,3 +288,23 @@ def _pairs_of(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.uint64]:
 def _fill_pairs(left: Any, right: Any, found: Any) -> Any:
     for i in range(len(left)):
         found[i] = _pair(left[i], right[i])
+
+
+def relevance(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """How differently classes use each feature: root mean square over classes of a logarithm of odds.
+
+        r_c = log(p(feature | class c) / p(feature | other classes))
+
+    with two more occurrences of each feature, as classes have them on average: what is rare tells little.
+
+    Shapes: counts (classes, V); returns (V,).
+    """
+    counts = counts[counts.sum(1) > 0]  # a class that has no words says nothing of them
+    if len(counts) < 2:
+        return np.ones(counts.shape[1])
+    share = counts.sum(1, keepdims=True) / counts.sum()
+    seen = counts.sum(0)
+    own, others = counts + SMOOTHING * share, seen - counts + SMOOTHING * (1 - share)
+    ratios = np.log(own / share) - np.log(others / (1 - share))
+    found: NDArray[np.float64] = np.sqrt((ratios**2).mean(0))
+    return found
