@@ -2,10 +2,11 @@
 
     python -m experiments.images                      # all, one after the other; hours on two cores
     python -m experiments.images --methods conv
+    python -m experiments.images --check              # the saved models, measured again without training
 
 Each is trained on the 50 000 training images and measured once on the 10 000 test images; settings were chosen on a
-part of the training images. Results are appended to experiments/results/images.jsonl as they come. A run that is
-stopped goes on from the checkpoint beside it.
+part of the training images. Results are appended to experiments/results/images.jsonl as they come, and the models of
+convolutional ladders are kept beside it. A run that is stopped goes on from its checkpoint.
 """
 
 import argparse
@@ -63,9 +64,15 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["conv", "ReLU", "pixels D", "pixels DL"])
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--checkpoints", type=Path, default=FOLDER)
+    parser.add_argument("--check", action="store_true", help="Measure the saved models again, without training.")
     arguments = parser.parse_args()
     prepare()
     X, y, X_test, y_test, _ = cifar10()
+    if arguments.check:
+        for file in sorted(FOLDER.glob("images-*.cofrnet")):
+            accuracy = float(np.mean(CoFrNetImageClassifier.load(file).predict(X_test) == y_test))
+            print(f"{file.name}: accuracy {accuracy:.4f} on {len(y_test)} test images")
+        return
     for name in arguments.methods:
         model = methods(arguments.epochs, arguments.checkpoints)[name]
         started = time.perf_counter()
@@ -82,12 +89,16 @@ def main() -> None:
             "fit_seconds": round(seconds, 1),
             "predict_seconds": round(time.perf_counter() - started, 2),
             "loss": model.history_["loss"],
+            "threads": torch.get_num_threads(),
+            "precision": getattr(model.model_, "precision", "float32"),
             "cofrnet": cofrnet.__version__,
             "torch": torch.__version__,
         }
         with (FOLDER / "images.jsonl").open("a") as file:
             file.write(json.dumps(result) + "\n")
         print(json.dumps(result), flush=True)
+        if name == "conv":
+            model.save(FOLDER / "images-conv.cofrnet")
 
 
 if __name__ == "__main__":
