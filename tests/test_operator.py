@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch.func import grad, jacrev, vmap
 
-from cofrnet.core import backend, compiled, ladder, sensitivities, tails
+from cofrnet.compiled import jit
+from cofrnet.core import backend, ladder, sensitivities, tails
 from tests.tolerances import PRODUCTS, ROUNDING
 
 KINDS = ("smooth", "clamp")
-LARGE = (9, 400, 100)  # above compiled.PARALLEL_FROM
+LARGE = (9, 400, 100)  # above jit.PARALLEL_FROM
 
 
 def example(*shape, seed=0, dtype=torch.float64):
@@ -122,7 +123,7 @@ def test_no_copy_is_made_of_a_dense_layout():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_thread_count_does_not_matter(pole, dtype):
     a = example(*LARGE, dtype=dtype).requires_grad_()
-    assert a.numel() > compiled.PARALLEL_FROM
+    assert a.numel() > jit.PARALLEL_FROM
     before = torch.get_num_threads()
     results = []
     try:
@@ -209,9 +210,10 @@ print(f.tolist(), gradient.flatten().tolist(), sensitivities(a).flatten().tolist
 def test_compiled_kernels_are_cached_on_disk(tmp_path):
     code = """
 import torch
-from cofrnet.core import kernels, ladder
+from cofrnet.compiled import strips
+from cofrnet.core import ladder
 ladder(torch.ones(3, 4))
-print(sum(kernels._value_serial.stats.cache_hits.values()))
+print(sum(strips._value_serial.stats.cache_hits.values()))
 """
     hits = [run_python(code, NUMBA_CACHE_DIR=str(tmp_path)).strip() for _ in range(2)]
     assert hits == ["0", "1"]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cofrnet.errors import ModelFileError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 __all__ = [
@@ -84,21 +85,22 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
     return Path(path)
 
 
-def tensors_to_bytes(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+def tensors_to_bytes(tensors: Mapping[str, NDArray[Any] | Tensor], about: Mapping[str, Any]) -> bytes:
     """The content of a model file."""
-    from safetensors.torch import save
+    import numpy as np
+    from safetensors.numpy import save
 
     text = json.dumps({"format": FORMAT, **about}, allow_nan=False)
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    return save(whole, {"cofrnet": text})
+    plain = {name: t if isinstance(t, np.ndarray) else t.detach().cpu().numpy() for name, t in tensors.items()}
+    return save({name: np.array(t, order="C") for name, t in plain.items()}, {"cofrnet": text})
 
 
-def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and JSON of a model file; whatever is wrong with it is a `ModelFileError` that says so.
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Tensors, as arrays, and JSON of a model file; whatever is wrong with it is a `ModelFileError` that says so.
 
     A path that cannot be opened raises the ``OSError`` that it is.
     """
-    import torch
+    import numpy as np
     from safetensors import SafetensorError, deserialize
 
     path = Path(path)
@@ -120,16 +122,15 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
             f"{path} must have format {FORMAT} or less; got format {about['format']}, of a later version. "
             "Update cofrnet to read it."
         )
-    kinds = {"F32": torch.float32, "F64": torch.float64}
+    kinds: dict[str, Any] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
     tensors = {}
     for name, described in raw:
         if described["dtype"] not in kinds:
             raise ModelFileError(f"tensor {name!r} of {path} must be float32 or float64; got {described['dtype']}.")
-        flat = torch.frombuffer(bytearray(described["data"]) or bytearray(8), dtype=kinds[described["dtype"]])
-        flat = flat[: math.prod(described["shape"])]
-        if not bool(torch.isfinite(flat).all()):
+        flat = np.frombuffer(bytearray(described["data"]), dtype=kinds[described["dtype"]])
+        if not np.isfinite(flat).all():
             raise ModelFileError(f"tensor {name!r} of {path} must be finite; it holds NaN or infinity.")
-        tensors[name] = flat.view(described["shape"]).clone()
+        tensors[name] = flat.reshape(described["shape"])
     return tensors, about
 
 

@@ -226,22 +226,51 @@ def predict(
     Writes the prediction and, for classes, the probability of each. Example: `cofrnet predict model.cofrnet
     new.csv --keep id -o predictions.parquet`
     """
-    from cofrnet.tables import writer
+    import pyarrow as pa
+    from threadpoolctl import threadpool_limits
+
+    from cofrnet.estimators.scoring import TableScorer
+    from cofrnet.tables import in_order, writer
 
     if out != "-":
         require_writable(out)
-    estimator = load_model(model)
+    light = TableScorer.read(model)
+    estimator = light or load_model(model)
+    workers = 1 if light is None else threads or pa.cpu_count()  # an estimator has threads of its own
     others = tuple(dict.fromkeys(keep or ()))
+
+    def predicted(rows: tuple[Any, pa.Table]) -> pa.Table:
+        return _predictions(estimator, rows[0], rows[1].select(list(others)) if others else None)
+
     total = 0
-    with counted("predicting") as count, writer(out, None if out_format is None else out_format.value) as write:
-        for features, part in model_batches(estimator, data, format, others):
-            write(_predictions(estimator, features, part.select(list(others)) if others else None))
-            total += len(features)
-            count(len(features))
+    with (
+        threadpool_limits(None if light is None else 1, "blas"),
+        counted("predicting") as count,
+        writer(out, None if out_format is None else out_format.value) as write,
+    ):
+        for part in in_order(predicted, model_batches(estimator, data, format, others), workers):
+            write(part)
+            total += len(part)
+            count(len(part))
     if total == 0:
         say(f"{data} has no rows.")
     elif out != "-":
         tell(f"{total} predictions written to {out}")
+
+
+def _column(values: Any) -> pa.Array:
+    """An array as a column. `pa.array` would do it, but imports pandas first, to ask whether the values are of it."""
+    import numpy as np
+    import pyarrow as pa
+
+    if values.dtype.kind == "b":
+        return _column(values.astype(np.uint8)).cast(pa.bool_())
+    if values.dtype.kind in "iuf":
+        whole = np.ascontiguousarray(values)
+        return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
+    texts = [str(value).encode() for value in values]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
 
 
 def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
@@ -259,13 +288,12 @@ def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
         y = estimator.predict(features)
         names = ["prediction"] if y.ndim == 1 else [f"prediction_{c}" for c in range(y.shape[1])]
         for name, own in zip(names, y.reshape(len(y), -1).T, strict=True):
-            add(name, pa.array(own))
+            add(name, _column(own))
         return pa.table(columns)
     probabilities = estimator.predict_proba(features)
-    labels = pa.array(classes.astype(str) if classes.dtype.kind == "O" else classes)
-    add("prediction", labels.take(pa.array(probabilities.argmax(1))))
+    add("prediction", _column(classes).take(_column(probabilities.argmax(1))))
     for name, own in zip(classes, probabilities.T, strict=True):
-        add(f"probability_{name}", pa.array(own))
+        add(f"probability_{name}", _column(own))
     return pa.table(columns)
 
 

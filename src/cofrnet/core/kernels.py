@@ -1,12 +1,8 @@
-"""The ladder operation fused for the CPU: one pass over memory forward, one backward (numba).
+"""The ladder operation fused for the CPU, on tensors; autograd is the caller's.
 
-Partial denominators come as a C-contiguous array of shape (outer, d+1, inner): the rung axis may stand anywhere in
-memory, with `outer` elements before it and `inner` after. A *strip* is up to `STRIP` neighbours of the inner axis; all
-rungs of a strip are worked through while it is in the first-level cache, so every number is read from and written to
-memory once, whatever the depth. Strips are independent, which makes the result the same for any number of threads.
-
-The rules for t = 0, +-inf and NaN are those of `poles`; the reference in `ladder` gives the same numbers to rounding.
-This module needs numba and is imported on first use only; the compiled code is cached on disk.
+The compiled code is in `strips`, and that of other operations in `vectors`, `bags` and `channels`. The reference in
+`ladder` gives the same numbers to rounding. This module needs numba and is imported on first use only; what is compiled
+is cached on disk.
 """
 
 from __future__ import annotations
@@ -14,16 +10,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
-from numba import prange
 from torch import Tensor
 
-from cofrnet.core.bags import add_bag_gradients, bag_sums, prepare_bags
-from cofrnet.core.channels import bend, bend_gradients, moments, prepare_channels
-from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
-from cofrnet.core.poles import FAR
-from cofrnet.core.vectors import adamw, clip, dot, piecewise_linear, prepare_vectors
+from cofrnet.compiled import strips
+from cofrnet.compiled.bags import add_bag_gradients, bag_sums, prepare_bags
+from cofrnet.compiled.channels import bend, bend_gradients, moments, prepare_channels
+from cofrnet.compiled.jit import Array
+from cofrnet.compiled.vectors import adamw, clip, piecewise_linear, prepare_vectors
 
 __all__ = [
     "adamw",
@@ -43,391 +37,14 @@ __all__ = [
     "value",
 ]
 
-_NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
-# One rung of a strip: t <- (w x + b) + r(t), and with it the slope s = r'(t) for the backward pass. Where the partial
-# denominators are there already, they are x, with w = 1 and b = 0.
-
-
-@jit
-def _smooth_rung(t: Array, x: Array, w: Any, b: Any, epsilon: Any, far: Any) -> None:
-    one = epsilon / epsilon
-    square = epsilon * epsilon
-    for j in range(t.size):
-        u = t[j]
-        near = abs(u) < far
-        t[j] = (w * x[j] + b) + (u if near else one) / (u * u + square if near else u)
-
-
-@jit
-def _clamp_rung(t: Array, x: Array, w: Any, b: Any, epsilon: Any) -> None:
-    one = epsilon / epsilon
-    for j in range(t.size):
-        u = t[j]
-        size = abs(u)
-        r = one / (epsilon if size < epsilon else size)
-        t[j] = (w * x[j] + b) + (-r if u < 0 else r)
-
-
-@jit
-def _smooth_rung_slope(t: Array, x: Array, w: Any, b: Any, s: Array, epsilon: Any, far: Any) -> None:
-    one = epsilon / epsilon
-    square = epsilon * epsilon
-    for j in range(t.size):
-        u = t[j]
-        near = abs(u) < far
-        inverse = one / (u * u + square if near else u)
-        r = u * inverse if near else inverse
-        q = inverse if near else inverse * inverse
-        s[j] = q - (r + r) * r
-        t[j] = (w * x[j] + b) + r
-
-
-@jit
-def _clamp_rung_slope(t: Array, x: Array, w: Any, b: Any, s: Array, epsilon: Any) -> None:
-    one = epsilon / epsilon
-    zero = epsilon - epsilon
-    for j in range(t.size):
-        u = t[j]
-        size = abs(u)
-        inside = size < epsilon
-        r = one / (epsilon if inside else size)
-        s[j] = zero if inside else -(r * r)
-        t[j] = (w * x[j] + b) + (-r if u < 0 else r)
-
-
-@jit
-def _multiply(s: Array, by: Array) -> None:
-    for j in range(s.size):
-        s[j] *= by[j]
-
-
-@jit
-def _affine(t: Array, x: Array, w: Any, b: Any) -> None:
-    for j in range(t.size):
-        t[j] = w * x[j] + b
-
-
-@jit
-def _add_multiple(t: Array, x: Array, w: Any) -> None:
-    for j in range(t.size):
-        t[j] += w * x[j]
-
-
-@jit_sum
-def _sum(s: Array) -> Any:
-    total = s[0] - s[0]
-    for j in range(s.size):
-        total += s[j]
-    return total
-
-
-# All rungs of one strip of partial denominators.
-
-
-@jit
-def _value_strip(strip: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
-    _, rungs, inner = a.shape
-    one, zero = epsilon / epsilon, epsilon - epsilon
-    per_row = (inner + STRIP - 1) // STRIP
-    i, lo = strip // per_row, strip % per_row * STRIP
-    hi = min(lo + STRIP, inner)
-    t = f[i, lo:hi]
-    t[:] = a[i, rungs - 1, lo:hi]
-    for k in range(rungs - 2, -1 if first else -2, -1):
-        w = one if k >= 0 else zero  # a rung that is left out is 0
-        if smooth:
-            _smooth_rung(t, a[i, max(k, 0), lo:hi], w, zero, epsilon, far)
-        else:
-            _clamp_rung(t, a[i, max(k, 0), lo:hi], w, zero, epsilon)
-
-
-@jit
-def _products_strip(
-    strip: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
-) -> None:
-    _, rungs, inner = a.shape
-    one, zero = epsilon / epsilon, epsilon - epsilon
-    per_row = (inner + STRIP - 1) // STRIP
-    i, lo = strip // per_row, strip % per_row * STRIP
-    hi = min(lo + STRIP, inner)
-    t = np.empty(hi - lo, dtype=a.dtype)
-    t[:] = a[i, rungs - 1, lo:hi]
-    for k in range(rungs - 1, 0 if first else -1, -1):
-        w = one if k > 0 else zero
-        if smooth:
-            _smooth_rung_slope(t, a[i, max(k - 1, 0), lo:hi], w, zero, out[i, k, lo:hi], epsilon, far)
-        else:
-            _clamp_rung_slope(t, a[i, max(k - 1, 0), lo:hi], w, zero, out[i, k, lo:hi], epsilon)
-    if first:
-        out[i, 0, lo:hi] = g[i, lo:hi]
-    else:
-        _multiply(out[i, 0, lo:hi], g[i, lo:hi])
-    for k in range(1, rungs):
-        _multiply(out[i, k, lo:hi], out[i, k - 1, lo:hi])
-
-
-# All ladders of one feature, a_k = w_k x_j + b_k, without ever storing `a`.
-# x (p, n), w and b (members, d+1, p, m), f and g (members, p, m, n)
-
-
-@jit
-def _feature_value(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    members, rungs, _, m = w.shape
-    n = x.shape[1]
-    for lo in range(0, n, STRIP):
-        hi = min(lo + STRIP, n)
-        row = x[j, lo:hi]
-        for i in range(members):
-            for c in range(m):
-                t = f[i, j, c, lo:hi]
-                _affine(t, row, w[i, rungs - 1, j, c], b[i, rungs - 1, j, c])
-                for k in range(rungs - 2, -1, -1):
-                    if smooth:
-                        _smooth_rung(t, row, w[i, k, j, c], b[i, k, j, c], epsilon, far)
-                    else:
-                        _clamp_rung(t, row, w[i, k, j, c], b[i, k, j, c], epsilon)
-
-
-@jit
-def _rung_slopes(scratch: Array, row: Array, w: Array, b: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    """Slopes r'(t_k) of a ladder on a strip of its feature, into scratch[k] for k from 1; scratch[0] is used up."""
-    t = scratch[0, : row.size]
-    _affine(t, row, w[-1], b[-1])
-    for k in range(w.size - 1, 0, -1):
-        s = scratch[k, : row.size]
-        if smooth:
-            _smooth_rung_slope(t, row, w[k - 1], b[k - 1], s, epsilon, far)
-        else:
-            _clamp_rung_slope(t, row, w[k - 1], b[k - 1], s, epsilon)
-
-
-@jit
-def _feature_gradients(
-    j: int,
-    g: Array,
-    x: Array,
-    w: Array,
-    b: Array,
-    by_x: Array,
-    by_w: Array,
-    by_b: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    members, rungs, _, m = w.shape
-    n = x.shape[1]
-    scratch = np.empty((rungs, min(n, STRIP)), dtype=x.dtype)
-    by_w[:, :, j] = 0
-    by_b[:, :, j] = 0
-    for lo in range(0, n, STRIP):
-        hi = min(lo + STRIP, n)
-        row = x[j, lo:hi]
-        for i in range(members):
-            for c in range(m):
-                _rung_slopes(scratch, row, w[i, :, j, c], b[i, :, j, c], epsilon, far, smooth)
-                scratch[0, : hi - lo] = g[i, j, c, lo:hi]
-                for k in range(rungs):
-                    s = scratch[k, : hi - lo]
-                    if k > 0:
-                        _multiply(s, scratch[k - 1, : hi - lo])
-                    by_b[i, k, j, c] += _sum(s)
-                    by_w[i, k, j, c] += dot(s, row)
-                    if by_x.size > 0:
-                        _add_multiple(by_x[j, lo:hi], s, w[i, k, j, c])
-
-
-@jit
-def _feature_slopes(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    members, rungs, _, m = w.shape
-    n = x.shape[1]
-    scratch = np.empty((rungs, min(n, STRIP)), dtype=x.dtype)
-    for lo in range(0, n, STRIP):
-        hi = min(lo + STRIP, n)
-        row = x[j, lo:hi]
-        for i in range(members):
-            for c in range(m):
-                _rung_slopes(scratch, row, w[i, :, j, c], b[i, :, j, c], epsilon, far, smooth)
-                total = f[i, j, c, lo:hi]
-                total[:] = w[i, 0, j, c]
-                for k in range(1, rungs):
-                    s = scratch[k, : hi - lo]
-                    if k > 1:
-                        _multiply(s, scratch[k - 1, : hi - lo])
-                    _add_multiple(total, s, w[i, k, j, c])
-
-
-@jit
-def _integrated_strip(
-    strip: int,
-    a: Array,
-    step: Array,
-    nodes: Array,
-    shares: Array,
-    out: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    _, rungs, inner = a.shape
-    one, zero = epsilon / epsilon, epsilon - epsilon
-    per_row = (inner + STRIP - 1) // STRIP
-    i, lo = strip // per_row, strip % per_row * STRIP
-    hi = min(lo + STRIP, inner)
-    t, at = np.empty(hi - lo, dtype=a.dtype), np.empty(hi - lo, dtype=a.dtype)
-    slopes = np.empty((rungs, hi - lo), dtype=a.dtype)
-    out[i, :, lo:hi] = 0
-    for node in range(len(nodes)):
-        t[:] = a[i, rungs - 1, lo:hi]
-        _add_multiple(t, step[i, rungs - 1, lo:hi], nodes[node])
-        for k in range(rungs - 1, 0, -1):
-            at[:] = a[i, k - 1, lo:hi]
-            _add_multiple(at, step[i, k - 1, lo:hi], nodes[node])
-            if smooth:
-                _smooth_rung_slope(t, at, one, zero, slopes[k], epsilon, far)
-            else:
-                _clamp_rung_slope(t, at, one, zero, slopes[k], epsilon)
-        slopes[0] = one
-        _add_multiple(out[i, 0, lo:hi], slopes[0], shares[node])
-        for k in range(1, rungs):
-            _multiply(slopes[k], slopes[k - 1])
-            _add_multiple(out[i, k, lo:hi], slopes[k], shares[node])
-
-
-# All strips, in turn or side by side. (Two functions each: numba's cache does not tell the two ways apart.)
-
-
-@jit
-def _value_serial(strips: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
-    for strip in range(strips):
-        _value_strip(strip, a, f, epsilon, far, smooth, first)
-
-
-@jit_parallel
-def _value_parallel(strips: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
-    for strip in prange(strips):
-        _value_strip(strip, a, f, epsilon, far, smooth, first)
-
-
-@jit
-def _products_serial(
-    strips: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
-) -> None:
-    for strip in range(strips):
-        _products_strip(strip, g, a, out, epsilon, far, smooth, first)
-
-
-@jit_parallel
-def _products_parallel(
-    strips: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
-) -> None:
-    for strip in prange(strips):
-        _products_strip(strip, g, a, out, epsilon, far, smooth, first)
-
-
-@jit
-def _features_serial(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in range(p):
-        _feature_value(j, x, w, b, f, epsilon, far, smooth)
-
-
-@jit_parallel
-def _features_parallel(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in prange(p):
-        _feature_value(j, x, w, b, f, epsilon, far, smooth)
-
-
-@jit
-def _slopes_serial(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in range(p):
-        _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
-
-
-@jit_parallel
-def _slopes_parallel(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in prange(p):
-        _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
-
-
-@jit
-def _integrated_serial(
-    strips: int,
-    a: Array,
-    step: Array,
-    nodes: Array,
-    shares: Array,
-    out: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    for strip in range(strips):
-        _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
-
-
-@jit_parallel
-def _integrated_parallel(
-    strips: int,
-    a: Array,
-    step: Array,
-    nodes: Array,
-    shares: Array,
-    out: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    for strip in prange(strips):
-        _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
-
-
-@jit
-def _gradients_serial(
-    p: int,
-    g: Array,
-    x: Array,
-    w: Array,
-    b: Array,
-    by_x: Array,
-    by_w: Array,
-    by_b: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    for j in range(p):
-        _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
-
-
-@jit_parallel
-def _gradients_parallel(
-    p: int,
-    g: Array,
-    x: Array,
-    w: Array,
-    b: Array,
-    by_x: Array,
-    by_w: Array,
-    by_b: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    for j in prange(p):
-        _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
-
-
-def _arrays(*tensors: Tensor) -> list[Array]:
+def _arrays(*tensors: Tensor) -> list[Any]:
     return [t.detach().contiguous().numpy() for t in tensors]
 
 
-def _scalars(t: Tensor, epsilon: float) -> tuple[Any, Any]:
-    kind = _NUMPY[t.dtype]
-    return kind(epsilon), kind(FAR[t.dtype])
-
-
-# The functions below take and return plain tensors; autograd is the caller's.
+def _by_rung(a: Tensor, axis: int) -> Array:
+    """Partial denominators whose rung axis is `axis`, as (outer, rungs, inner)."""
+    return a.detach().contiguous().numpy().reshape(math.prod(a.shape[:axis]), a.shape[axis], -1)
 
 
 def value(
@@ -437,14 +54,9 @@ def value(
 
     Without `first`, `a` holds rungs 1 to d, and rung 0 is 0. `out` is contiguous memory to write the values to.
     """
-    shape = a.shape
-    f = torch.empty(shape[:axis] + shape[axis + 1 :], dtype=a.dtype) if out is None else out
-    rungs = a.detach().contiguous().numpy().reshape(math.prod(shape[:axis]), shape[axis], -1)
-    kind = _NUMPY[a.dtype]
-    strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
-    values = f.numpy().reshape(rungs.shape[0], -1)
-    arguments = (strips, rungs, values, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
-    team.run(_value_serial, _value_parallel, rungs.size, *arguments)
+    f = torch.empty(a.shape[:axis] + a.shape[axis + 1 :], dtype=a.dtype) if out is None else out
+    rungs = _by_rung(a, axis)
+    strips.value(epsilon, smooth, rungs, f.numpy().reshape(len(rungs), -1), first)
     return f
 
 
@@ -456,13 +68,9 @@ def sensitivity_products(
     Without `first`, `a` holds rungs 1 to d, and rung 0 is 0. `out` is contiguous memory to write them to.
     """
     result = torch.empty(a.shape, dtype=a.dtype) if out is None else out
-    rungs = a.detach().contiguous().numpy().reshape(math.prod(a.shape[:axis]), a.shape[axis], -1)
-    kind = _NUMPY[a.dtype]
-    strips = rungs.shape[0] * -(-rungs.shape[2] // STRIP)
-    factors = g.detach().contiguous().numpy().reshape(rungs.shape[0], -1)
-    products = result.numpy().reshape(rungs.shape)
-    arguments = (strips, factors, rungs, products, kind(epsilon), kind(FAR[a.dtype]), smooth, first)
-    team.run(_products_serial, _products_parallel, rungs.size, *arguments)
+    rungs = _by_rung(a, axis)
+    factors = g.detach().contiguous().numpy().reshape(len(rungs), -1)
+    strips.sensitivity_products(epsilon, smooth, factors, rungs, result.numpy().reshape(rungs.shape), first)
     return result
 
 
@@ -474,10 +82,9 @@ def feature_values(
     `out` is contiguous memory to write them to. Shapes: x (p, n), weight and bias (members, d+1, p, m); returns
     (members, p, m, n).
     """
-    members, rungs, p, m = weight.shape
+    members, _, p, m = weight.shape
     f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype) if out is None else out
-    arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
-    team.run(_features_serial, _features_parallel, f.numel() * rungs, *arguments)
+    strips.feature_values(epsilon, smooth, *_arrays(x, weight, bias, f))
     return f
 
 
@@ -498,18 +105,15 @@ def feature_gradients(
     """
     by_x = torch.zeros(x.shape if with_x else (len(x), 0), dtype=x.dtype)
     by_weight, by_bias = out or (torch.empty_like(weight), torch.empty_like(bias))
-    arrays = _arrays(g, x, weight, bias, by_x, by_weight, by_bias)
-    arguments = (len(x), *arrays, *_scalars(x, epsilon), smooth)
-    team.run(_gradients_serial, _gradients_parallel, g.numel() * weight.shape[1], *arguments)
+    strips.feature_gradients(epsilon, smooth, *_arrays(g, x, weight, bias, by_x, by_weight, by_bias))
     return by_x, by_weight, by_bias
 
 
 def feature_slopes(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:
     """Derivative of single-feature ladders by their feature; shapes as in `feature_values`."""
-    members, rungs, p, m = weight.shape
+    members, _, p, m = weight.shape
     f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype)
-    arguments = (p, *_arrays(x, weight, bias, f), *_scalars(x, epsilon), smooth)
-    team.run(_slopes_serial, _slopes_parallel, f.numel() * rungs, *arguments)
+    strips.feature_slopes(epsilon, smooth, *_arrays(x, weight, bias, f))
     return f
 
 
@@ -521,27 +125,13 @@ def integrated_sensitivities(
     Shapes: a and step (outer, d+1, inner), contiguous; nodes and shares (count,); returns the shape of a.
     """
     out = torch.empty_like(a)
-    strips = a.shape[0] * -(-a.shape[2] // STRIP)
-    arguments = (strips, *_arrays(a, step, nodes, shares, out), *_scalars(a, epsilon), smooth)
-    team.run(_integrated_serial, _integrated_parallel, a.numel() * len(nodes), *arguments)
+    strips.integrated_sensitivities(epsilon, smooth, *_arrays(a, step, nodes, shares, out))
     return out
 
 
 def prepare() -> None:
     """Compile the float32 kernels, or load them from the disk cache, so that no later call has to."""
-    a, f, one = np.ones((1, 2, 1), dtype=np.float32), np.ones((1, 1), dtype=np.float32), np.float32(1)
-    for run_value, run_products in ((_value_serial, _products_serial), (_value_parallel, _products_parallel)):
-        run_value(1, a, f, one, one, True, True)
-        run_products(1, f, a, np.empty_like(a), one, one, True, True)
-    x, w, g = f, np.ones((1, 2, 1, 1), dtype=np.float32), np.ones((1, 1, 1, 1), dtype=np.float32)
-    for run_features, run_gradients, run_slopes, run_integrated in (
-        (_features_serial, _gradients_serial, _slopes_serial, _integrated_serial),
-        (_features_parallel, _gradients_parallel, _slopes_parallel, _integrated_parallel),
-    ):
-        run_integrated(1, a, a, f[0], f[0], np.empty_like(a), one, one, True)
-        run_slopes(1, x, w, w, g.copy(), one, one, True)
-        run_features(1, x, w, w, g.copy(), one, one, True)
-        run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
+    strips.prepare_strips()
     prepare_vectors()
     prepare_bags()
     prepare_channels()

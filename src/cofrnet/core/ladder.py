@@ -16,17 +16,16 @@ which autograd to any order, ``torch.compile``, ``torch.func`` and ``torch.expor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from cofrnet.core.poles import Pole, curvature, is_clamped, reciprocal, resolve_pole, slope
+from cofrnet.compiled.settings import Pole, backend, has_numba, uses_numba
+from cofrnet.core.poles import curvature, is_clamped, reciprocal, resolve_pole, slope
 
 __all__ = [
     "backend",
@@ -43,10 +42,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-Backend = Literal["auto", "fused", "reference"]
-
-_backend: Backend = "auto"
 
 
 # ---------------------------------------------------------------------------------------------- public functions
@@ -199,27 +194,9 @@ def continuant_sensitivities(a: Sequence[T] | Tensor) -> list[T]:
     return [(-1) ** k * (below[depth - k] / below[depth]) ** 2 for k in range(depth + 1)]
 
 
-@contextmanager
-def backend(name: Backend) -> Iterator[None]:
-    """Within the context, evaluate ladders one way: "auto", "fused" (numba kernels) or "reference" (plain torch).
-
-    "auto" is fused for float32 and float64 on the CPU where numba is installed, else the reference.
-    """
-    global _backend
-    if name not in ("auto", "fused", "reference"):
-        raise ValueError(f"backend must be 'auto', 'fused' or 'reference'; got {name!r}. Choose one of the three.")
-    if name == "fused" and not _HAS_NUMBA:
-        raise ImportError("backend('fused') needs numba. Install it with: pip install numba")
-    before, _backend = _backend, name
-    try:
-        yield
-    finally:
-        _backend = before
-
-
 def prepare() -> None:
     """Compile the fused kernels now. The first use on a machine takes some ten seconds, later ones load from disk."""
-    if _HAS_NUMBA:
+    if has_numba:
         _kernels().prepare()
 
 
@@ -286,11 +263,8 @@ def _second_order(v: Tensor, g: Tensor, a: Tensor, axis: int, pole: Pole, epsilo
 # ---------------------------------------------------------------------------------------------- the operators
 
 
-_HAS_NUMBA = find_spec("numba") is not None
-
-
 def _use_operator(a: Tensor) -> bool:
-    if _backend == "reference" or not _HAS_NUMBA:
+    if not uses_numba():
         return False
     return a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64)
 
@@ -340,7 +314,7 @@ def _ladder_plain(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
 
 @torch.library.impl(_library, "ladder", "CPU")
 def _ladder_cpu(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
-    if not _HAS_NUMBA or a.numel() == 0:
+    if not has_numba or a.numel() == 0:
         return _ladder_plain(a, axis, epsilon, smooth)
     if _is_short(a, axis):
         a, axis = a.movedim(axis, 0), 0
@@ -354,7 +328,7 @@ def _products_plain(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: boo
 
 @torch.library.impl(_library, "sensitivity_products", "CPU")
 def _products_cpu(g: Tensor, a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:
-    if not _HAS_NUMBA or a.numel() == 0:
+    if not has_numba or a.numel() == 0:
         return _products_plain(g, a, axis, epsilon, smooth)
     if _is_short(a, axis):
         front: Tensor = _kernels().sensitivity_products(g, a.movedim(axis, 0), epsilon, smooth, axis=0)
@@ -450,7 +424,7 @@ def fused_kernels(*tensors: Tensor) -> Any | None:
     They must be ordinary tensors on the CPU, of one dtype (float32 or float64), not empty, in ordinary eager code: not
     under torch.compile, torch.func or a dispatch mode.
     """
-    if torch.compiler.is_compiling() or _backend == "reference" or not _HAS_NUMBA:
+    if torch.compiler.is_compiling() or not uses_numba():
         return None
     fit = all(_use_operator(t) and _is_ordinary(t) and t.dtype == tensors[0].dtype and t.numel() > 0 for t in tensors)
     return _kernels() if fit else None

@@ -14,19 +14,13 @@ Paper: Section 4, "Handling Poles", for the clamp. The smooth kind is ours.
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
+from cofrnet.compiled.settings import DEFAULT_EPSILON, Pole, with_epsilon
+
 __all__ = ["DEFAULT_EPSILON", "Pole", "curvature", "is_clamped", "reciprocal", "resolve_pole", "slope"]
-
-Pole: TypeAlias = Literal["smooth", "clamp"]
-
-DEFAULT_EPSILON: dict[Pole, float] = {"smooth": 1.0, "clamp": 0.1}
-
-# Inside this range eps^2, 1/eps^2 and the curvature ~ 1/eps^3 are ordinary float32 numbers.
-_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-12, 1e6
 
 
 def resolve_pole(pole: str, epsilon: float | Tensor | None) -> tuple[Pole, float | Tensor]:
@@ -34,20 +28,9 @@ def resolve_pole(pole: str, epsilon: float | Tensor | None) -> tuple[Pole, float
 
     A tensor epsilon (a learned one) is returned as it is: its values belong to whoever trains it.
     """
-    if pole not in get_args(Pole):
-        raise ValueError(f"pole must be 'smooth' or 'clamp'; got pole={pole!r}. Choose one of the two.")
-    kind: Pole = "smooth" if pole == "smooth" else "clamp"
-    if epsilon is None:
-        return kind, DEFAULT_EPSILON[kind]
     if isinstance(epsilon, Tensor):
-        return kind, epsilon
-    value = float(epsilon)
-    if not _SMALLEST_EPSILON <= value <= _LARGEST_EPSILON:  # NaN fails here too
-        raise ValueError(
-            f"epsilon must lie in [{_SMALLEST_EPSILON:g}, {_LARGEST_EPSILON:g}]; got epsilon={epsilon!r}. "
-            f"The default for pole={kind!r} is {DEFAULT_EPSILON[kind]:g}."
-        )
-    return kind, value
+        return with_epsilon(pole)[0], epsilon
+    return with_epsilon(pole, epsilon)
 
 
 # The |t| from which t^2 + eps^2 might overflow and equals t^2 to rounding: there r(t) = 1/t.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from cofrnet.errors import ModelFileError
 from cofrnet.estimators.checks import as_plain, require_same_length
+from cofrnet.estimators.contents import read_classes
+from cofrnet.estimators.scoring import probabilities
 from cofrnet.explain.quality import Quality, quality_of_classes
 from cofrnet.files import Fields
 from cofrnet.training import LogLoss, Loss, MultinomialLogLoss
@@ -77,18 +77,7 @@ class Classes:
         return {"kind": kind, "classes": values, "entropy": self._entropy}
 
     def _restore_target(self, fields: Fields) -> int:
-        kind = fields.text("kind")
-        read = {"text": fields.texts, "int": fields.any, "float": fields.numbers, "bool": fields.any}.get(kind)
-        if read is None:
-            raise ModelFileError(f"classes of the file must be text, int, float or bool; got {kind!r:.60}.")
-        values = (
-            [type_of(v) for v in read("classes")]
-            if (type_of := {"int": int, "bool": bool}.get(kind))
-            else read("classes")
-        )
-        self.classes_ = np.array(values, dtype=object if kind == "text" and any("\0" in v for v in values) else None)
-        if len(self.classes_) < 2 or len(set(values)) < len(values):
-            raise ModelFileError("classes of the file must be two or more, all different; they are not.")
+        self.classes_ = read_classes(fields)
         self._entropy = fields.number("entropy")
         return self._count_outputs()
 
@@ -110,10 +99,7 @@ class Classes:
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes, (n, n_classes)."""
-        scores = torch.from_numpy(self._scores(X))
-        if scores.shape[1] == 1:
-            scores = torch.cat([torch.zeros_like(scores), scores], dim=1)
-        return scores.softmax(1).numpy()
+        return probabilities(self._scores(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""

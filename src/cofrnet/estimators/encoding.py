@@ -23,9 +23,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from cofrnet.core.ladder import fused_kernels
+from cofrnet.compiled.settings import uses_numba
 
 __all__ = [
     "CategoricalColumn",
@@ -68,14 +67,16 @@ class NumericColumn:
         """Names of the inputs this column becomes."""
         return [self.name, f"{self.name}={MISSING}"] if self.has_missing else [self.name]
 
-    def scaled(self, x: Floats, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """z(x), written to `out` where it is given; NaN stays NaN."""
-        kernels = fused_kernels() if self.bounded and len(self.knots) <= MOST_KNOTS else None
-        if kernels is not None:
+    def scaled(self, x: Floats, out: NDArray[Any] | None = None, compiled: bool = True) -> NDArray[Any]:
+        """z(x), written to `out` where it is given; NaN stays NaN. Without `compiled`, by numpy alone."""
+        z: NDArray[Any]
+        if self.bounded and len(self.knots) <= MOST_KNOTS and compiled and uses_numba():
+            from cofrnet.compiled.vectors import piecewise_linear
+
             into = out if out is None or out.flags.c_contiguous else None
-            z: NDArray[Any] = kernels.piecewise_linear(x, *self._pieces, self.knots[-1], out=into)
+            z = piecewise_linear(x, *self._pieces, self.knots[-1], out=into)
         elif self.bounded:
-            z = np.where(np.isnan(x), np.nan, np.interp(x, self.knots, self.values))
+            z = np.interp(x, self.knots, self.values)
         else:
             (x0, x1), (z0, z1) = self.knots, self.values
             z = z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
@@ -144,10 +145,10 @@ class NumericColumn:
         slopes[:count] = np.diff(self.values) / np.diff(self.knots)
         return starts, values, slopes
 
-    def encode(self, column: Any, out: NDArray[Any]) -> None:
+    def encode(self, column: Any, out: NDArray[Any], compiled: bool = True) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         x = numbers(column, self.name)
-        missing = np.isnan(self.scaled(x, out=out[:, 0]))
+        missing = np.isnan(self.scaled(x, out[:, 0], compiled))
         if missing.any():
             out[missing, 0] = 0
         if self.has_missing:
@@ -179,7 +180,7 @@ class CategoricalColumn:
         """The level that missing values count as; -1 for none."""
         return self.levels.index(MISSING) if MISSING in self.levels else self.place_of_other
 
-    def encode(self, column: Any, out: NDArray[Any]) -> None:
+    def encode(self, column: Any, out: NDArray[Any], compiled: bool = True) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
         other = self.place_of_other
@@ -230,14 +231,14 @@ class TableEncoder:
         pairs = zip(self.columns, self.column_inputs, strict=True)
         return tuple(own[0] for c, own in pairs if isinstance(c, NumericColumn) and (len(c.knots) > 2 or not c.bounded))
 
-    def encode(self, columns: Sequence[Any], dtype: Any = np.float32) -> NDArray[Any]:
-        """Inputs of a table given as the columns of `as_columns`. Returns (n, n_inputs)."""
+    def encode(self, columns: Sequence[Any], dtype: Any = np.float32, compiled: bool = True) -> NDArray[Any]:
+        """Inputs of a table given as the columns of `as_columns`, (n, n_inputs); without `compiled`, by numpy alone."""
         n = len(columns[0]) if columns else 0
         out = np.empty((self.n_inputs, n), dtype=dtype).T  # feature-first in memory, as the ladders read it
         start = 0
         for column, values in zip(self.columns, columns, strict=True):
             stop = start + len(column.inputs)
-            column.encode(values, out[:, start:stop])
+            column.encode(values, out[:, start:stop], compiled)
             start = stop
         return out
 
@@ -298,6 +299,8 @@ def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
     There are about as many as a hundredth of the rows: with more, the slope of a piece, which slopes and series in the
     user's units are made of, would be that of the few rows in it.
     """
+    from scipy.special import ndtri
+
     values, counts = np.unique(x, return_counts=True)
     before = np.concatenate([[0], np.cumsum(counts)[:-1]])
     z = ndtri((before + counts / 2) / len(x))
@@ -372,11 +375,9 @@ def numbers(values: Any, name: str) -> Floats:
             values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
         elif isinstance(dtype, nw.Duration):
             values = values.dt.total_microseconds().cast(nw.Float64) / 1e6
-        elif dtype.is_integer() and values.implementation.is_pyarrow():
-            values = values.to_native().cast("float64", safe=False)  # beyond 2^53 to the nearest
-        elif dtype.is_numeric() and dtype != nw.Float64:
+        elif dtype.is_numeric() and dtype != nw.Float64 and not values.implementation.is_pyarrow():
             values = values.cast(nw.Float64)
-        values = values.to_numpy()
+        values = _of_arrow(values.to_native()) if values.implementation.is_pyarrow() else values.to_numpy()
     try:
         x = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -390,6 +391,29 @@ def numbers(values: Any, name: str) -> Floats:
             "Replace infinity with a number or with NaN."
         )
     return x
+
+
+def _of_arrow(column: Any) -> Floats | list[Any]:
+    """An Arrow column as float64, NaN for missing; as a list where it holds no numbers.
+
+    Arrow's own `to_numpy` gives the same, but imports pandas first.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return column.to_pylist()
+    floats = column.cast(pa.float64(), safe=False)  # beyond 2^53 to the nearest
+    x: Floats = _memory(floats)
+    return np.where(_memory(floats.is_null().cast(pa.uint8())), np.nan, x) if floats.null_count else x
+
+
+def _memory(column: Any) -> NDArray[Any]:
+    """The numbers of an Arrow column as they lie in memory, whatever is there for missing ones."""
+    parts = [column] if not hasattr(column, "chunks") else column.chunks
+    kind = column.type.to_pandas_dtype()
+    found = [np.frombuffer(part.buffers()[1], kind)[part.offset :][: len(part)] for part in parts if len(part)]
+    return found[0] if len(found) == 1 else np.concatenate(found) if found else np.empty(0, kind)
 
 
 def _number(value: Any, name: str) -> float:

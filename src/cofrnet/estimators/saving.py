@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,14 +18,10 @@ from torch import Tensor
 
 import cofrnet
 from cofrnet.errors import ModelFileError
+from cofrnet.estimators.contents import fits, or_none
 from cofrnet.files import Fields, read_tensors, tensors_to_bytes, write_atomically
-from cofrnet.nn import CoFrNetSpec
-from cofrnet.nn.specs import Spec
 
-__all__ = ["Saving", "dtype_of", "filled", "fits", "load", "or_none", "read_spec", "spec_of"]
-
-
-_Spec = TypeVar("_Spec", bound=Spec)
+__all__ = ["Saving", "dtype_of", "filled", "load"]
 
 
 class Saving:
@@ -99,7 +94,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     from cofrnet import estimators
 
-    tensors, values = read_tensors(path)
+    arrays, values = read_tensors(path)
     about = Fields(values, str(path))
     kinds = [name for name in estimators.__all__ if name != "load"]
     named = about.text("estimator")
@@ -112,52 +107,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ModelFileError(f"{path} must have known parameters; got {sorted(map(str, unknown))[:3]}.")
     try:
         estimator = kind(**{name: _unplain(value) for name, value in given.items()})
-        return estimator._restore(tensors, about)
+        return estimator._restore({name: torch.from_numpy(array) for name, array in arrays.items()}, about)
     except ModelFileError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RuntimeError) as error:
         raise ModelFileError(
             f"{path} must describe a model; its parts do not fit together ({error}). Save the model again."
         ) from error
-
-
-def fits(holds: bool, what: str, wanted: str) -> None:
-    """Raise unless a part of the file is as it must be."""
-    if not holds:
-        raise ModelFileError(f"{what} of the file must be {wanted}; it is not.")
-
-
-def read_spec(fields: Fields, numbers: int) -> CoFrNetSpec:
-    """The spec, if a model of it has just as many numbers as the file: nothing is allocated before that is known."""
-    for name in ("n_features", "n_outputs", "n_members", "depth"):
-        fields.integer(name, 0, max(64, numbers))
-    variant = fields.text("variant")
-    if variant != "D":
-        fields.integer("n_ladders", 1, max(1, numbers))
-    if variant != "F":
-        fields.integer("ladders_per_feature", 1, max(64, numbers))
-    for name in ("depths", "curved", "subsets"):
-        value = fields.any(name)
-        fits(value is None or (isinstance(value, list) and len(value) <= numbers), name, "a list that fits")
-    flat = [*(fields.any("depths") or []), *(fields.any("curved") or [])]
-    for subset in fields.any("subsets") or []:
-        fits(isinstance(subset, list) and len(subset) <= numbers, "subsets", "lists of positions")
-        flat += subset
-    fits(all(type(v) is int and 0 <= v <= numbers for v in flat), "spec", "made of small integers")
-    if fields.any("epsilon") is not None:
-        fields.number("epsilon")
-    return spec_of(CoFrNetSpec, fields, numbers, lambda spec: spec.n_parameters)
-
-
-def spec_of(kind: type[_Spec], fields: Fields, numbers: int, count: Callable[[_Spec], int]) -> _Spec:
-    """The spec of a kind, whose sizes were looked at before, if a model of it has as many numbers as the file."""
-    try:
-        spec = kind.from_dict(fields.values)
-        expected = count(spec)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ModelFileError(f"the spec of the file must be one that a model can have; it is not ({error}).") from error
-    fits(expected == numbers, "spec", f"for the {numbers} numbers that the file has, not {expected}")
-    return spec
 
 
 def filled(model: Any, tensors: dict[str, Tensor]) -> Any:
@@ -178,11 +134,6 @@ def dtype_of(tensors: dict[str, Tensor]) -> torch.dtype:
     kinds = {t.dtype for name, t in tensors.items() if name.startswith("model/")}
     fits(len(kinds) == 1, "tensors", "of one dtype")
     return kinds.pop()
-
-
-def or_none(value: float) -> float | None:
-    """The number, or None for what JSON has no number for."""
-    return value if math.isfinite(value) else None
 
 
 # ---------------------------------------------------------------------------------------------- parameters

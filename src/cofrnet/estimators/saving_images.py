@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from cofrnet.estimators.saving import Saving, filled, fits, read_spec, spec_of
+from cofrnet.estimators.contents import fits, read_spec, spec_of
+from cofrnet.estimators.saving import Saving, filled
 from cofrnet.files import Fields
 from cofrnet.nn import ImageCoFrNet, ImageSpec, PixelCoFrNet
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cofrnet.estimators.encoding import CategoricalColumn, Column, NumericColumn, TableEncoder
-from cofrnet.estimators.saving import Saving, dtype_of, filled, fits, or_none, read_spec
+from cofrnet.estimators.contents import fits, or_none, read_table
+from cofrnet.estimators.encoding import NumericColumn, TableEncoder
+from cofrnet.estimators.saving import Saving, dtype_of, filled
 from cofrnet.explain.subject import ColumnProfile, TableProfile
 from cofrnet.files import Fields
 from cofrnet.nn import CoFrNet, CoFrNetSpec
@@ -38,15 +38,11 @@ class SavingTables(Saving):
         }
 
     def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
-        self.encoder_ = TableEncoder(tuple(_read_column(fields) for fields in about.objects("columns")))
+        numbers = sum(t.numel() for t in tensors.values())
+        self.encoder_, names, spec = read_table(about, numbers, outputs)
         self.n_features_in_ = len(self.encoder_.columns)
-        if about.any("feature_names") is not None:
-            names = about.texts("feature_names")
-            fits(len(names) == self.n_features_in_, "feature_names", "one for each column")
+        if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        spec = read_spec(about.object("spec"), sum(t.numel() for t in tensors.values()))
-        fits(spec.n_features == self.encoder_.n_inputs, "spec", "for as many inputs as the columns have")
-        fits(spec.n_outputs == outputs, "spec", "for as many outputs as y has")
         model = CoFrNet(spec, dtype=dtype_of(tensors), generator=torch.Generator().manual_seed(0))
         self.model_ = filled(model, tensors)
         self.profile_ = _read_profile(about.object("profile"), self.encoder_, spec)
@@ -57,20 +53,6 @@ class SavingTables(Saving):
         )
         fits(whole, "pairs", "pairs of positions of columns")
         self.pairs_ = [tuple(pair) for pair in pairs]
-
-
-def _read_column(fields: Fields) -> Column:
-    if "levels" in fields.values:
-        levels = fields.texts("levels")
-        fits(len(set(levels)) == len(levels), "levels", "all different")
-        return CategoricalColumn(fields.text("name"), levels)
-    knots, values = fields.numbers("knots"), fields.numbers("values")
-    rising = all(a < b for a, b in pairwise(knots)) and all(a <= b for a, b in pairwise(values))
-    fits(len(knots) == len(values) >= 2 and rising, "knots", "two or more, rising, with a value each")
-    bounded = fields.flag("bounded")
-    fits(bounded or len(knots) == 2, "knots", "two where a column is scaled by a straight line")
-    is_date = "is_date" in fields.values and fields.flag("is_date")
-    return NumericColumn(fields.text("name"), knots, values, bounded, fields.flag("has_missing"), is_date)
 
 
 def _profile_fields(profile: TableProfile) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cofrnet.estimators.saving import Saving, dtype_of, filled, fits, read_spec, spec_of
+from cofrnet.estimators.contents import fits, read_spec, spec_of
+from cofrnet.estimators.saving import Saving, dtype_of, filled
 from cofrnet.files import Fields
 from cofrnet.nn import BagCoFrNet, BagSpec, VectorCoFrNet
 from cofrnet.texts import Vocabulary

@@ -19,6 +19,7 @@ from cofrnet.errors import ModelFileError
 from cofrnet.estimators.base import TabularCoFrNet
 from cofrnet.estimators.checks import as_plain, require, require_same_length
 from cofrnet.estimators.classes import Classes
+from cofrnet.estimators.contents import read_scale
 from cofrnet.estimators.encoding import Scaling
 from cofrnet.explain.quality import Quality, quality_of_numbers
 from cofrnet.files import Fields
@@ -405,13 +406,10 @@ device, random_state, verbose
         }
 
     def _restore_target(self, fields: Fields) -> int:
-        self.target_mean_, self.target_scale_ = (np.array(fields.numbers(name)) for name in ("mean", "scale"))
-        self._flat_target = fields.flag("flat")
+        self.target_mean_, self.target_scale_, self._flat_target = read_scale(fields)
         self._target_names = list(fields.texts("names"))
         if len(self._target_names) not in (0, len(self.target_mean_)):
             raise ModelFileError("targets of the file must have a name each, or none; they have not.")
-        if len(self.target_mean_) != len(self.target_scale_) or not (self.target_scale_ > 0).all():
-            raise ModelFileError("targets of the file must have a mean and a positive scale each; they have not.")
         return len(self.target_mean_)
 
     def _null_loss(self) -> float:

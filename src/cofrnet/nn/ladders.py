@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from cofrnet.core import feature_ladders, ladder
 from cofrnet.core.poles import resolve_pole
+from cofrnet.nn.specs import check_subset
 
 __all__ = ["DiagonalLadders", "FullLadders", "Ladders", "SubsetLadders"]
 
@@ -332,15 +333,6 @@ class SubsetLadders(Ladders):
 
     def reads(self, x: Tensor) -> Tensor:  # noqa: D102
         return x[:, self._reads].unsqueeze(0)  # (1, n, L, s)
-
-
-def check_subset(subset: Sequence[int], n_features: int) -> None:
-    """Raise unless `subset` names distinct features by position."""
-    if len(subset) == 0 or len(set(subset)) < len(subset) or not all(0 <= j < n_features for j in subset):
-        raise ValueError(
-            f"a subset must name one or more distinct features from 0 to {n_features - 1}; got {tuple(subset)}. "
-            "Give positions of columns."
-        )
 
 
 def _one_each(depth: int | Sequence[int], count: int, counted: str) -> list[int]:

@@ -6,7 +6,7 @@ bz2), and "-" is standard input or output. A file is written under a temporary n
 
 from cofrnet.tables.formats import Format
 from cofrnet.tables.kinds import Kind, TableError, as_kinds, kind_of
-from cofrnet.tables.reading import ahead, batches, column_names, read_table
+from cofrnet.tables.reading import ahead, batches, column_names, in_order, read_table
 from cofrnet.tables.writing import writer
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "as_kinds",
     "batches",
     "column_names",
+    "in_order",
     "kind_of",
     "read_table",
     "writer",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +23,10 @@ from pyarrow import parquet as pq
 from cofrnet.tables.formats import COMPRESSED_STARTS, COMPRESSIONS, NO_TEXT, STARTS, SUFFIXES, Format
 from cofrnet.tables.kinds import MISSING, TYPES, Kind, TableError, as_kinds, as_text, name_of, plain, with_column
 
-__all__ = ["ahead", "batches", "column_names", "read_table"]
+__all__ = ["ahead", "batches", "column_names", "in_order", "read_table"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 BLOCK = 4 * 2**20  # bytes of CSV at once
 ROWS = 131_072  # of Parquet at once
@@ -118,6 +123,18 @@ def ahead(parts: Iterator[pa.Table], most: int = 2) -> Iterator[pa.Table]:
             yield part
     finally:
         left.set()
+
+
+def in_order(function: Callable[[T], R], parts: Iterable[T], workers: int) -> Iterator[R]:
+    """The function of every part, computed by so many threads, in the order of the parts; few are held at once."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Any] = deque()
+        for part in parts:
+            waiting.append(pool.submit(function, part))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _parts(

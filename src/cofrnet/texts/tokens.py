@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cofrnet.core.compiled import jit
+from cofrnet.compiled.jit import jit
 
 __all__ = [
     "LONGEST_TAG", "PAIR", "Tokenizer", "Tokens", "composed", "kinds_of_characters", "mixed", "tokenized", "words_of",

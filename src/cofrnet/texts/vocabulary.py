@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cofrnet.core.compiled import jit
+from cofrnet.compiled.jit import jit
 from cofrnet.texts.tokens import PAIR, Tokenizer, Tokens, mixed, tokenized, words_of
 
 __all__ = ["Bags", "Vocabulary", "relevance"]

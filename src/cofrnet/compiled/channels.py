@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from cofrnet.core.compiled import Array, jit, jit_parallel, team
+from cofrnet.compiled.jit import Array, jit, jit_parallel, team
 
 __all__ = ["bend", "bend_gradients", "moments", "prepare_channels"]
 

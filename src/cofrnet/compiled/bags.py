@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from cofrnet.core.compiled import Array, jit, jit_parallel, team
+from cofrnet.compiled.jit import Array, jit, jit_parallel, team
 
 __all__ = ["add_bag_gradients", "bag_sums", "prepare_bags"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from cofrnet.core.compiled import STRIP, Array, jit, jit_parallel, jit_sum, team
+from cofrnet.compiled.jit import STRIP, Array, jit, jit_parallel, jit_sum, team
 
 PART = 65_536  # numbers of a step that a thread takes at once
 

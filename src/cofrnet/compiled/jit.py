@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-import torch
 from numpy.typing import NDArray
 
 __all__ = ["STRIP", "Array", "jit", "jit_parallel", "jit_sum", "team"]
@@ -41,6 +41,13 @@ def jit_sum(function: _Function) -> _Function:
     return jit(function, fastmath=frozenset({"contract", "reassoc", "nsz"}))
 
 
+def _threads() -> int:
+    """As many as numba has; no more than torch uses, where that is loaded."""
+    most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    torch = sys.modules.get("torch")
+    return most if torch is None else min(most, torch.get_num_threads())
+
+
 class _Team:
     """Numba's threads, entered by one caller at a time and never after a fork.
 
@@ -60,7 +67,7 @@ class _Team:
     def run(self, serial: Any, parallel: Any, elements: int, *arguments: Any) -> None:
         """Call the parallel function where that pays and may be done, else the serial one."""
         if elements >= PARALLEL_FROM and not self._forked:
-            threads = min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+            threads = _threads()
             if threads > 1 and self._lock.acquire(blocking=False):
                 try:
                     numba.set_num_threads(threads)
