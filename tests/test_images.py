@@ -19,6 +19,7 @@ from cofrnet.errors import ModelFileError
 from cofrnet.estimators.image import CoFrNetImageClassifier, as_images
 from cofrnet.files import read_tensors, tensors_to_bytes
 from cofrnet.images import ImageError, decoded, image_folder
+from cofrnet.images.parquet import image_table
 from cofrnet.nn import ChannelLadders, ConvLadder, ImageCoFrNet, ImageSpec
 from cofrnet.training import Images, SkippedImagesWarning
 from tests.test_datasets import has_data
@@ -413,3 +414,54 @@ def test_several_classes_have_pixels_each():
     explanation = pixels.explain_local(X[:2])
     total = explanation.values.sum((2, 3)) + explanation.base_values + explanation.gap
     np.testing.assert_allclose(total, explanation.scores, atol=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------- images in Parquet
+
+
+def png(pixels):
+    memory = io.BytesIO()
+    Image.fromarray(pixels).save(memory, "png")
+    return memory.getvalue()
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_parquet_holds_images(tmp_path, wrapped):
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    X, names = lines(40)
+    stored = [png(image) for image in X]
+    column = [{"bytes": own, "path": None} for own in stored] if wrapped else stored
+    pq.write_table(pa.table({"image": column, "label": names}), tmp_path / "t.parquet", row_group_size=7)
+    images, labels = image_table(tmp_path / "t.parquet", target="label")
+    assert (labels == names).all()
+    assert str(images[3]) == f"row 3 of {tmp_path / 't.parquet'}"
+    assert (decoded(images[3]) == X[3]).all()
+    options = {"widths": (4,), "max_epochs": 1, "random_state": 0, "workers": 0}
+    model = CoFrNetImageClassifier(**options).fit(images, labels)
+    of_arrays = model.predict_proba(X)
+    np.testing.assert_allclose(model.predict_proba(tmp_path / "t.parquet"), of_arrays, atol=1e-6)
+
+
+def test_strange_tables_of_images_are_named(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    def table(**columns):
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+        return tmp_path / "t.parquet"
+
+    with pytest.raises(ImageError, match="one column of bytes"):
+        image_table(table(x=[1, 2]))
+    with pytest.raises(ImageError, match=r"one column of bytes.*'a', 'b'"):
+        image_table(table(a=[b""], b=[b""]))
+    with pytest.raises(ImageError, match=r"column 'y'.*its columns are a"):
+        image_table(table(a=[b""]), target="y")
+    with pytest.raises(ImageError, match="row 1 has none"):
+        image_table(table(a=[b"", b""], y=["u", None]), target="y")
+    with pytest.raises(ImageError, match=r"row 1 of .*cannot"):
+        decoded(image_table(table(a=[b"x", None]))[0][1])
+    (tmp_path / "n.parquet").write_text("no table")
+    with pytest.raises(ImageError, match="must be a Parquet file"):
+        image_table(tmp_path / "n.parquet")

@@ -23,6 +23,7 @@ from cofrnet.estimators.saving_images import SavingImages
 from cofrnet.explain import pictures
 from cofrnet.explain.pictures import ImageExplanation
 from cofrnet.images import ImageError, decoded, image_folder
+from cofrnet.images.parquet import image_table
 from cofrnet.nn import CoFrNetSpec, ImageCoFrNet, ImageSpec, PixelCoFrNet
 from cofrnet.training import (
     Callback,
@@ -156,8 +157,9 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         """Fit to images X and their labels y.
 
         X is an array (n, h, w) or (n, h, w, channels), a tensor (n, channels, h, w), a list of images, of PIL images or
-        of files; or a folder with one folder of images for each class, whose names are then the labels. Images of files
-        are read anew in every epoch and never all held in memory. `X_val`, `y_val` are images to stop by; with
+        of files; or a folder with one folder of images for each class, whose names are then the labels; or a Parquet
+        file with a column of bytes (`cofrnet.images.parquet.image_table` also gives its labels). Images of files are
+        read anew in every epoch and never all held in memory. `X_val`, `y_val` are images to stop by; with
         `early_stopping` and without them a share of X is held out.
         """
         with unharmed(self):
@@ -199,7 +201,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
         return self
 
-    def _fit_files(self, files: list[Path], y: Any, sample_weight: Any, X_val: Any, y_val: Any, again: bool) -> Self:
+    def _fit_files(self, files: list[Any], y: Any, sample_weight: Any, X_val: Any, y_val: Any, again: bool) -> Self:
         """Fit to images in files, as they are read."""
         require(sample_weight is None and self.class_weight is None, "sample_weight", sample_weight, "None for files")
         targets = self._checked_targets(y, reset=not again)
@@ -224,7 +226,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self.skipped_ = dict(data.skipped)
         return self
 
-    def _size(self, files: Sequence[Path]) -> tuple[int, int]:
+    def _size(self, files: Sequence[Any]) -> tuple[int, int]:
         """Height and width of the images: as asked for, or those of the first that can be read."""
         if self.size is not None:
             given: Any = self.size
@@ -242,13 +244,13 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             return pixels.shape[0], pixels.shape[1]
         raise ValueError("X must have images that can be read; it has none. Look at the files.")
 
-    def _files(self, files: list[Path], y: NDArray[Any], vary: bool, on_error: Any) -> ImageFiles:
+    def _files(self, files: list[Any], y: NDArray[Any], vary: bool, on_error: Any) -> ImageFiles:
         shift = max(1, min(self.shape_[1:]) // 8) if vary else 0
         return ImageFiles(
             files, torch.from_numpy(np.asarray(y)), self.shape_[1:], self.shape_[0], shift, vary, self.workers, on_error
         )
 
-    def _read(self, files: list[Path], on_error: Any) -> Tensor:
+    def _read(self, files: list[Any], on_error: Any) -> Tensor:
         """Images of some files, all in memory."""
         source = self._files(files, np.zeros(len(files)), False, on_error)
         with warnings.catch_warnings():
@@ -387,15 +389,20 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         )  # fmt: skip
 
 
-def _as_files(X: Any, y: Any) -> tuple[list[Path] | None, Any]:
-    """Files of images and their labels, where X is a folder or a list of files; else None, and y as it is."""
+def _as_files(X: Any, y: Any) -> tuple[list[Any] | None, Any]:
+    """Images that are to be read, and their labels, where X is a folder, a table or a list of files; else None, and y.
+
+    What is to be read is a path, or has `read_bytes`.
+    """
     if isinstance(X, str | Path):
+        if Path(X).suffix == ".parquet":
+            return list(image_table(X)[0]), y
         if Path(X).is_file():
             return [Path(X)], y
         files, codes, names = image_folder(X)
         return files, np.array(names)[codes] if y is None else y
-    if isinstance(X, list | tuple) and len(X) and all(isinstance(item, str | Path) for item in X):
-        return [Path(item) for item in X], y
+    if isinstance(X, list | tuple) and len(X) and all(isinstance(i, str) or hasattr(i, "read_bytes") for i in X):
+        return [Path(item) if isinstance(item, str) else item for item in X], y
     return None, y
 
 

@@ -54,7 +54,7 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np
 
 
 def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
-    """An image as (h, w, channels) of uint8: a path, a file, bytes or a PIL image.
+    """An image as (h, w, channels) of uint8: a path, whatever has `read_bytes`, a file, bytes or a PIL image.
 
     Its shorter side is scaled to that of `size`, (h, w), and the middle cut out. 16-bit grey is scaled down, what is
     transparent is put on white, and a file may turn the picture by its orientation. Whatever is wrong is an
@@ -62,10 +62,11 @@ def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3)
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    name = str(source) if isinstance(source, str | Path) else "an image"
+    source = Path(source) if isinstance(source, str) else source
+    name = str(source) if hasattr(source, "read_bytes") else "an image"
     try:
-        if isinstance(source, str | Path):
-            source = Path(source).read_bytes()
+        if hasattr(source, "read_bytes"):
+            source = source.read_bytes()
         if isinstance(source, bytes):
             source = io.BytesIO(source)
         image = source if isinstance(source, Image.Image) else Image.open(source)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +26,7 @@ class SkippedImagesWarning(UserWarning):
 class _Decoded(torch.utils.data.Dataset[Any]):
     """Images of files one by one, for worker processes: pixels, place and, where it cannot be read, what is wrong."""
 
-    def __init__(self, files: Sequence[Path], size: tuple[int, int], channels: int) -> None:
+    def __init__(self, files: Sequence[Any], size: tuple[int, int], channels: int) -> None:
         self.files, self.size, self.channels = files, size, channels
 
     def __len__(self) -> int:
@@ -48,7 +47,7 @@ class ImageFiles:
     a `SkippedImagesWarning`, and by name in `skipped`. Images are shifted and flipped as `Images` does it.
     """
 
-    files: Sequence[Path]
+    files: Sequence[Any]
     y: Tensor
     size: tuple[int, int]
     channels: int = 3
