@@ -16,6 +16,7 @@ from matplotlib.testing.compare import compare_images  # noqa: E402
 
 from cofrnet import plot  # noqa: E402
 from cofrnet.explain.data import Curve, GlobalExplanation, Interaction, LocalExplanation, Surface  # noqa: E402
+from cofrnet.explain.pictures import ImageExplanation  # noqa: E402
 from cofrnet.export.plan import ColumnPlan as Column  # noqa: E402
 from cofrnet.export.plan import LadderPlan, MemberPlan, Plan  # noqa: E402
 
@@ -86,6 +87,15 @@ def plan():
                 (1.0,), (0.0,), ("yes",), UNIT)  # fmt: skip
 
 
+def pictures(outputs=("cat", "$dog$")):
+    rng = np.random.default_rng(0)
+    values = np.cumsum(rng.normal(size=(5, len(outputs), 8, 8)), axis=3)
+    images = np.broadcast_to(np.linspace(0, 255, 8)[:, None, None], (5, 8, 8, 3)).astype(np.uint8)
+    scores = rng.normal(size=(5, len(outputs)))
+    base = np.zeros(len(outputs))
+    return ImageExplanation("integrated", values, images, base, scores, 0 * scores, outputs, "score", "adds")
+
+
 GRID = np.linspace(-1, 1, 15)
 PICTURES = {
     "curve": lambda: plot.curve(line()),
@@ -99,6 +109,7 @@ PICTURES = {
     "series": lambda: plot.series(GRID, GRID, {"function": np.outer(GRID, GRID), "series": np.outer(GRID, GRID)})[0, 0],
     "ladder": lambda: plot.ladder(plan()),
     "image": lambda: plot.image(np.tile(np.linspace(0, 1, 16), (16, 1)), np.outer(np.sin(np.arange(16)), np.ones(16))),
+    "gallery": lambda: plot.gallery(pictures(), labels=list("abcde"), columns=3)[0, 0],
 }
 
 
@@ -151,6 +162,7 @@ def test_word_clouds_are_drawn(tmp_path):
         (lambda: plot.curve(line(), output="no"), "output must be one of"),
         (lambda: plot.waterfall(local("gradient")), "needs contributions"),
         (lambda: plot.image(np.zeros((4, 4)), np.zeros((3, 3))), "attribution must have the image's shape"),
+        (lambda: plot.gallery(pictures(), rows=[]), "rows must name one image or more"),
         (lambda: plot.ladder(plan(), ladder=3), "ladder must be from 0 to 0"),
     ],
 )

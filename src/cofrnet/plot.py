@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
+from cofrnet.explain.pictures import ImageExplanation
 from cofrnet.explain.words import TextExplanation, WordExplanation
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "curve",
     "curves",
+    "gallery",
     "image",
     "importances",
     "ladder",
@@ -380,28 +382,97 @@ def _rung(bias: float, weights: Sequence[float], names: Sequence[str], most: int
 
 
 def image(
-    picture: Any, attribution: Any, ax: Axes | None = None, path: str | Path | None = None, alpha: float = 0.6
+    picture: Any,
+    attribution: Any,
+    ax: Axes | None = None,
+    path: str | Path | None = None,
+    alpha: float = 0.7,
+    reach: float | None = None,
+    legend: bool = True,
 ) -> Axes:
-    """An image with its attributions laid over it: blue where they are high, red where low.
+    """An image, in grey, with its attributions laid over it: red where they raise the score, blue where they lower it.
 
-    picture : (h, w) or (h, w, 3), in [0, 1] or 0..255; attribution : (h, w), signed.
+    picture : (h, w), (h, w, 1) or (h, w, 3), in [0, 1] or 0..255; attribution : (h, w), signed; reach : the size that
+    has the full colour, by default one that a hundredth of the pixels exceed.
 
     Paper: Figure 4d.
     """
-    ax = _new(ax, 4, 4)
-    pixels = np.asarray(picture, dtype=float)
-    pixels = pixels / 255 if pixels.max() > 1 else pixels
-    grey = pixels if pixels.ndim == 2 else pixels @ np.array([0.299, 0.587, 0.114])
+    ax = _new(ax, 4.6 if legend else 4, 4)
+    grey = _grey(picture)
     values = np.asarray(attribution, dtype=float)
     if values.shape != grey.shape:
         raise ValueError(f"attribution must have the image's shape {grey.shape}; got {values.shape}.")
-    reach = max(float(np.quantile(np.abs(values), 0.99)), 1e-12)
+    reach = _reach_of(values) if reach is None else reach
     ax.imshow(grey, cmap="gray", vmin=0, vmax=1)
     strength = alpha * np.clip(np.abs(values) / reach, 0, 1)
-    ax.imshow(values, cmap="RdBu", vmin=-reach, vmax=reach, alpha=strength)
+    drawn = ax.imshow(values, cmap=SIGNED, vmin=-reach, vmax=reach, alpha=strength)
+    if legend:
+        _colour_bar(ax, drawn.norm, "adds to the score")
     ax.axis("off")
     _saved(ax, path)
     return ax
+
+
+def _grey(picture: Any) -> NDArray[Any]:
+    """Brightness from 0 to 1, (h, w)."""
+    pixels = np.asarray(picture, dtype=float)
+    pixels = pixels / 255 if pixels.max(initial=0) > 1 else pixels
+    pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+    return pixels if pixels.ndim == 2 else pixels[..., :3] @ np.array([0.299, 0.587, 0.114])
+
+
+def _reach_of(values: NDArray[Any]) -> float:
+    return max(float(np.quantile(np.abs(values), 0.99)), 1e-12)
+
+
+def _colour_bar(ax: Any, norm: Any, label: str) -> None:
+    from matplotlib.cm import ScalarMappable
+
+    axes = np.ravel(ax)
+    bar = axes[0].figure.colorbar(ScalarMappable(norm, SIGNED), ax=axes.tolist(), shrink=0.7, pad=0.02)
+    bar.set_label(f"{label}: blue lowers it, red raises it")
+
+
+def gallery(
+    explanation: ImageExplanation,
+    rows: Sequence[int] | None = None,
+    output: str | int | None = None,
+    labels: Sequence[Any] | None = None,
+    columns: int = 6,
+    path: str | Path | None = None,
+) -> NDArray[Any]:
+    """Images beside what their pixels do to the score, on one scale for all: an array of Axes.
+
+    `rows` are those to show, by default the first 24; `output` is the score that is explained, by default for each
+    image its highest; `labels` are what the images are, to stand beside what the model says.
+
+    Paper: the galleries of the supplement.
+    """
+    chosen = list(range(min(24, len(explanation)))) if rows is None else list(rows)
+    if not chosen:
+        raise ValueError("rows must name one image or more; got none.")
+    names, scores = explanation.output_names, explanation.scores
+    fixed = None if output is None else _chosen(names, output)[0]
+    which = [int(scores[i].argmax()) if fixed is None else fixed for i in chosen]
+    values = [explanation.values[i, c] for i, c in zip(chosen, which, strict=True)]
+    reach = float(np.median([_reach_of(own) for own in values]))
+    columns = min(columns, len(chosen))
+    lines = -(-len(chosen) // columns)
+    figure = _pyplot().figure(figsize=(3.0 * columns + 0.8, 1.85 * lines + 0.4), layout="constrained")
+    axes = np.asarray(figure.subplots(lines, 2 * columns, squeeze=False))
+    for ax in axes.flat:
+        ax.axis("off")
+    for place, (i, c, own) in enumerate(zip(chosen, which, values, strict=True)):
+        left, right = axes[place // columns, 2 * (place % columns) :][:2]
+        left.imshow(np.squeeze(explanation.images[i]).astype(np.uint8), cmap="gray", vmin=0, vmax=255)
+        image(explanation.images[i], own, right, reach=reach, legend=False)
+        left.set_title(_literal(str(labels[i])[:18]) if labels is not None else f"image {i}", fontsize=9)
+        right.set_title(_literal(f"{names[c][:14]} {scores[i, c]:+.2g}"), fontsize=9)
+    from matplotlib.colors import Normalize
+
+    _colour_bar(axes, Normalize(-reach, reach), "adds to the score")
+    _saved(axes[0, 0], path)
+    return axes
 
 
 def words(

@@ -107,6 +107,11 @@ class Classes:
         codes = (scores[:, 0] > 0).astype(np.int64) if scores.shape[1] == 1 else scores.argmax(1)
         return self.classes_[codes]
 
+    def _losses_of(self, X: Any, y: Any) -> NDArray[np.float64]:
+        """Log-loss of each row."""
+        codes = self._checked_targets(y, reset=False).astype(np.int64)
+        return -np.log(np.maximum(self.predict_proba(X)[np.arange(len(codes)), codes], 1e-15))
+
     def quality(self, X: Any, y: Any) -> Quality:
         """How good the probabilities are: metrics with 95 % intervals, calibration and confusion."""
         probabilities, codes = self.predict_proba(X), self._checked_targets(y, reset=False).astype(np.int64)

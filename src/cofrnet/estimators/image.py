@@ -19,9 +19,11 @@ from torch import Tensor
 from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
+from cofrnet.estimators.reporting_images import ReportingImages
 from cofrnet.estimators.saving_images import SavingImages
 from cofrnet.explain import pictures
 from cofrnet.explain.pictures import ImageExplanation
+from cofrnet.explain.subject import evenly
 from cofrnet.images import ImageError, decoded, image_folder
 from cofrnet.images.parquet import image_table
 from cofrnet.nn import CoFrNetSpec, ImageCoFrNet, ImageSpec, PixelCoFrNet
@@ -42,9 +44,10 @@ __all__ = ["CoFrNetImageClassifier", "as_images"]
 Floats = NDArray[np.floating[Any]]
 
 STATISTICS = 512  # files that means and deviations of the channels are taken from
+SETTLED = 4096  # images in memory that running means and variances are taken from at the end
 
 
-class CoFrNetImageClassifier(Classes, SavingImages, Fitting, ClassifierMixin, BaseEstimator):
+class CoFrNetImageClassifier(Classes, ReportingImages, SavingImages, Fitting, ClassifierMixin, BaseEstimator):
     """Classifier of images made of continued fractions.
 
     Parameters
@@ -199,6 +202,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             self._require_shape(given)
             validation = Rows(given, torch.from_numpy(np.asarray(t_val)))
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
+        self._settle(data.x[torch.from_numpy(evenly(len(data), SETTLED))])
         return self
 
     def _fit_files(self, files: list[Any], y: Any, sample_weight: Any, X_val: Any, y_val: Any, again: bool) -> Self:
@@ -212,8 +216,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         if not again:
             height, width = self._size(files)
             self.shape_ = (3, height, width)
-            some = self._read([files[i] for i in rows[:: max(1, len(rows) // STATISTICS)]][:STATISTICS], self.on_error)
-            self.model_ = self._new_model(some, generator)
+            self.model_ = self._new_model(self._some([files[i] for i in rows]), generator)
         data = self._files([files[i] for i in rows], targets[rows], self.augment, self.on_error)
         validation = None
         if held is not None:
@@ -223,8 +226,27 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             t_val = torch.from_numpy(self._checked_targets(y_val, reset=False))
             validation = Rows(as_images(X_val) if given is None else self._read(given, "raise"), t_val)
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
+        self._settle(self._some(data.files))
         self.skipped_ = dict(data.skipped)
         return self
+
+    def _some(self, files: Sequence[Any]) -> Tensor:
+        """Images of some of the files, evenly spread over all."""
+        return self._read([files[i] for i in evenly(len(files), STATISTICS)], self.on_error)
+
+    @torch.no_grad()
+    def _settle(self, images: Tensor) -> None:
+        """Take running means and variances anew, over some images: those of training lag behind the weights."""
+        layers: list[Any] = [own for own in self.model_.modules() if hasattr(own, "running_mean")]
+        before = [layer.momentum for layer in layers]
+        self.model_.train()
+        for k, part in enumerate(images.tensor_split(max(1, len(images) // self.batch_size))):
+            for layer in layers:
+                layer.momentum = 1 / (k + 1)
+            self.model_(part)
+        for layer, momentum in zip(layers, before, strict=True):
+            layer.momentum = momentum
+        self.model_.eval()
 
     def _size(self, files: Sequence[Any]) -> tuple[int, int]:
         """Height and width of the images: as asked for, or those of the first that can be read."""
@@ -327,6 +349,11 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
                 f"images must be {h} by {w} pixels of {channels} channel(s), as in training; got "
                 f"{images.shape[2]} by {images.shape[3]} of {images.shape[1]}. Resize them."
             )
+
+    def _sources(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Images as a list of what is to be read, or as a tensor; and their labels, which a folder may tell."""
+        files, y = _as_files(X, y)
+        return (as_images(X) if files is None else files), y
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in parts of bounded memory."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cofrnet.estimators.encoding import NumericColumn, labels, numbers
-from cofrnet.explain.subject import evenly
+from cofrnet.explain.subject import to_browse
 from cofrnet.files import write_atomically
 
 __all__ = ["Reporting"]
@@ -113,9 +113,7 @@ class Reporting:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         total = len(X)
         wrong = None if y is None else self._wrongness(X, y)
-        worst = [] if wrong is None else np.argsort(-wrong.max(1), kind="stable")[:WRONG].tolist()
-        others = np.setdiff1d(np.arange(total), worst)
-        some = np.sort([*worst, *others[evenly(len(others), ROWS - len(worst))].tolist()]).astype(np.int64)
+        some = to_browse(total, ROWS, None if wrong is None else wrong.max(1), WRONG)
         part = nw.to_native(frame[some.tolist()]) if isinstance(frame, nw.DataFrame) else np.asarray(X)[some]
         columns = me._read(part, reset=False)
         values = [

@@ -11,7 +11,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from cofrnet.estimators.checks import require_same_length
-from cofrnet.explain.subject import evenly
+from cofrnet.explain.subject import evenly, to_browse
 from cofrnet.files import write_atomically
 from cofrnet.nn import BagCoFrNet
 from cofrnet.nn.bags import bag_sums
@@ -80,13 +80,8 @@ class ReportingTexts:
         """Texts to browse: those that are most wrong, and some of all."""
         me: Any = self
         total = len(texts)
-        loss, worst = None, []
-        if y is not None:
-            codes = me._checked_targets(y, reset=False).astype(np.int64)
-            loss = -np.log(np.maximum(me.predict_proba(texts)[np.arange(total), codes], 1e-15))
-            worst = np.argsort(-loss, kind="stable")[:WRONG].tolist()
-        others = np.setdiff1d(np.arange(total), worst)
-        some = np.sort([*worst, *others[evenly(len(others), TEXTS - len(worst))].tolist()]).astype(np.int64)
+        loss = None if y is None else me._losses_of(texts, y)
+        some = to_browse(total, TEXTS, loss, WRONG)
         part = [texts[i] for i in some]
         return {
             "explanation": me.explain_local(part),

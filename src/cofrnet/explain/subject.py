@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cofrnet.nn import CoFrNet
 
-__all__ = ["ColumnProfile", "Subject", "TableProfile", "evenly"]
+__all__ = ["ColumnProfile", "Subject", "TableProfile", "evenly", "to_browse"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -27,6 +27,13 @@ def evenly(n: int, most: int) -> NDArray[np.int64]:
     """Positions of at most `most` of n rows, evenly spread over all of them."""
     count = min(n, most)
     return np.arange(count, dtype=np.int64) * n // max(count, 1)
+
+
+def to_browse(n: int, most: int, loss: NDArray[Any] | None, worst: int) -> NDArray[np.int64]:
+    """Positions of at most `most` of n rows, in order: the `worst` of greatest loss, and others evenly spread."""
+    wrong = [] if loss is None else np.argsort(-loss, kind="stable")[:worst].tolist()
+    others = np.setdiff1d(np.arange(n), wrong)
+    return np.sort([*wrong, *others[evenly(len(others), most - len(wrong))].tolist()]).astype(np.int64)
 
 
 @dataclass(frozen=True)

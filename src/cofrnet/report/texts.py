@@ -163,7 +163,7 @@ def html_of_texts(page: TextPage) -> str:
     sections += [("texts", "Texts")] if explanation is not None else []
     return render(
         "texts.html.j2",
-        [script("common.js"), script("texts.js")],
+        [script("common.js"), script("charts.js"), script("texts.js")],
         _data(page),
         title=page.title,
         subtitle=page.facts[0][1],
@@ -199,6 +199,7 @@ def _data(page: TextPage) -> dict[str, Any]:
     found: dict[str, Any] = {
         "outputs": overall.output_names,
         "classes": list(page.classes),
+        "counted": "texts",
         "unit": overall.unit,
         "words": {
             "names": overall.names[some],
