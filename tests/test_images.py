@@ -465,3 +465,26 @@ def test_strange_tables_of_images_are_named(tmp_path):
     (tmp_path / "n.parquet").write_text("no table")
     with pytest.raises(ImageError, match="must be a Parquet file"):
         image_table(tmp_path / "n.parquet")
+
+
+# ---------------------------------------------------------------------------------------------- other runtimes
+
+
+@pytest.mark.parametrize("options", [{}, {"variant": "DL", "n_ladders": 2}, {"pool": "max"}])
+def test_other_runtimes_give_the_same_probabilities(tmp_path, options):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y = lines(60)
+    model = CoFrNetImageClassifier(**SMALL | options | {"max_epochs": 2}).fit(X, y)
+    model.to_onnx(tmp_path / "m.onnx")
+    model.to_torch(tmp_path / "m.pt2")
+    pixels = X.transpose(0, 3, 1, 2).astype(np.float32)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    label, found = session.run(["label", "probabilities"], {"images": pixels})
+    model.model_.precision = "float32"
+    expected = model.predict_proba(X)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert (label == model.predict(X)).all()
+    program = torch.export.load(tmp_path / "m.pt2").module()
+    np.testing.assert_allclose(program(torch.from_numpy(pixels[:7])).numpy(), expected[:7], atol=1e-5)
+    with pytest.raises(ValueError, match="explain_local"):
+        model.to_onnx(tmp_path / "m.onnx", contributions=True)

@@ -12,6 +12,7 @@ import typer
 
 from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, Threads, app
 from cofrnet.cli.output import busy, print_texts, say, tell
+from cofrnet.cli.pictures import reads_images
 from cofrnet.cli.using import load_model, read_rows, reads_text
 from cofrnet.files import require_writable, write_atomically
 
@@ -55,6 +56,8 @@ def explain_global(
 ) -> None:
     """Importances of the features, the strongest pairs and, in JSON, all curves."""
     estimator = load_model(model)
+    if reads_images(estimator):
+        raise ValueError("images are explained one by one: use cofrnet explain local, plot or report.")
     X = None if data is None else read_rows(estimator, data, None, format)[0]
     _give(estimator.explain_global(X), out, as_json)
 
@@ -78,6 +81,9 @@ def explain_local(
     estimator = load_model(model)
     X = read_rows(estimator, data, None, format)[0]
     chosen = _rows(rows, len(X))
+    if reads_images(estimator):
+        _give(estimator.explain_local([X[i] for i in chosen], method=method.value), out, as_json)
+        return
     X = X[chosen] if not hasattr(X, "take") or hasattr(X, "dtype") else X.take(chosen)
     if reads_text(estimator):
         if method is not Method.integrated:
@@ -149,6 +155,7 @@ def plot(
         raise ImportError("plot needs matplotlib. Install it with: pip install 'cofrnet[plot]'") from None
     mpl.use("agg")
     from cofrnet import plot as draw
+    from cofrnet.explain.subject import evenly
 
     require_writable(out)
 
@@ -160,7 +167,13 @@ def plot(
         if row >= len(X):
             raise ValueError(f"row must be from 0 to {len(X) - 1}; got {row}.")
     axes: Any
-    if reads_text(estimator):
+    if reads_images(estimator):
+        if X is None or feature is not None or pair is not None or curves or cloud:
+            raise typer.BadParameter("of images name DATA, and --row or no option: a gallery is drawn, or one image.")
+        shown = evenly(len(X), 24).tolist() if row is None else [row]
+        explanation = estimator.explain_local([X[i] for i in shown])
+        axes = draw.gallery(explanation, labels=[Path(str(X[i])).name for i in shown])
+    elif reads_text(estimator):
         if feature is not None or pair is not None or curves:
             raise typer.BadParameter("a model of texts has words and no curves: use --cloud, --row, or neither.")
         if row is not None:
@@ -220,7 +233,9 @@ def report(
     require_writable(out)
     estimator = load_model(model)
     X = y = None
-    if data is not None:
+    if data is not None and reads_images(estimator):
+        X, y = read_rows(estimator, data, target, format)
+    elif data is not None:
         named = target or estimator.target_name_
         if target is None and (named is None or not _has_column(data, named, format)):
             why = "From a pipe the target is read if --target names it" if data == "-" else "DATA has no target"
@@ -264,8 +279,8 @@ def formula(
     Example: `cofrnet formula model.cofrnet --format sql --name customers > score.sql`
     """
     estimator = load_model(model)
-    if reads_text(estimator):
-        raise ValueError("a model of texts has thousands of words and is no formula to read; see cofrnet explain.")
+    if reads_text(estimator) or reads_images(estimator):
+        raise ValueError("a model of texts or images is no formula to read: use cofrnet explain, plot or report.")
     if format is Formula.latex:
         text = estimator.to_latex(form.value)
     elif format is Formula.sympy:

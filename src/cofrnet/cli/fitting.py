@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import AsJson, Data, DataFormat, Device, Out, Seed, Threads, app
+from cofrnet.cli.app import AsJson, DataFormat, Device, Out, Seed, Threads, app
 from cofrnet.cli.output import busy, print_json, print_table, quality_table, say, tell, warn
+from cofrnet.cli.pictures import image_sources
 from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
@@ -57,8 +58,15 @@ Settings = Annotated[
 
 @app.command()
 def fit(
-    data: Data,
-    target: Target,
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="CSV (also .gz, .zst), Parquet, Arrow/Feather or JSON lines; - for stdin; or a folder with one folder "
+            "of images for each class.",
+            metavar="DATA",
+        ),
+    ],
+    target: Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.")] = None,
     out: Out = Path("model.cofrnet"),
     task: Annotated[Task, typer.Option(help="What is predicted; auto looks at the target.")] = Task.auto,
     variant: Annotated[
@@ -66,6 +74,7 @@ def fit(
         typer.Option(help="S stacked (best, the default), D one curve a feature (most readable), F or DL (the paper)."),
     ] = None,
     text: Annotated[str | None, typer.Option(help="A column of texts to read, and no other.")] = None,
+    image: Annotated[str | None, typer.Option(help="Of Parquet: a column of images to read, and no other.")] = None,
     settings: Settings = None,
     drop: Drop = None,
     categorical: Categorical = None,
@@ -84,21 +93,36 @@ def fit(
     nothing. Rows without a target are left out.
 
     Examples: `cofrnet fit churn.csv -t Churn --drop customerID --test 0.2`, `cofrnet fit bikes.parquet
-    -t count --set n_members=8`, `cofrnet fit reviews.parquet --text review -t label`
+    -t count --set n_members=8`, `cofrnet fit reviews.parquet --text review -t label`, `cofrnet fit photos/
+    --set size=64`
     """
+    pictures = image is not None or Path(data).is_dir()
+    if target is None and not (pictures and image is None):
+        raise typer.BadParameter("say which column is to be predicted: --target COLUMN.", param_hint="--target")
     if test_out is not None and test == 0:
         raise typer.BadParameter("--test-out needs rows to be held out: say --test 0.2.")
     for path in (out, *([] if test_out is None else [test_out])):
         require_writable(path)
-    if text is not None and (drop or categorical):
-        raise typer.BadParameter("--text reads one column and no other: leave --drop and --categorical out.")
-    kind = "text" if text is not None else "classification" if task is Task.auto else task.value
-    make_estimator(kind, settings)  # wrong settings, before long work
+    if (text is not None or pictures) and (drop or categorical):
+        raise typer.BadParameter("texts and images are read alone: leave --drop and --categorical out.")
+    if pictures and (text is not None or weight is not None or test_out is not None or task is Task.regression):
+        raise typer.BadParameter("images have classes and no columns: leave --text, --weight, --test-out, --task out.")
+    kind = "image" if pictures else "text" if text is not None else task.value
+    make_estimator("classification" if kind == "auto" else kind, settings)  # wrong settings, before long work
     reports: list[Any] = []
-    if text is not None:
+    table: Any
+    if pictures:
+        table, y = image_sources(data, target, image)
+        chosen = kind
+        if y is None:
+            raise ValueError(f"{data} must have a folder of images for each class; it has images and no folders.")
+        say(f"{len(y)} images of {len(set(y))} classes.")
+    elif text is not None:
+        assert target is not None
         table, y = _read_texts(data, text, target, task, weight, format, not as_json)
         chosen = kind
     else:
+        assert target is not None
         table, y, chosen, reports = read_training_rows(
             data, target, task, drop, categorical, weight, format, not as_json
         )
@@ -113,10 +137,10 @@ def fit(
 
         prepare()
     given = None if weights is None else weights[rows]
-    seconds, interrupted = fitted(estimator, table.take(rows), _named(y[rows], target), given)
+    seconds, interrupted = fitted(estimator, _taken(table, rows), _named(y[rows], target), given)
     path = estimator.save(out)
-    quality = estimator.quality(table.take(held), y[held]) if len(held) else None
-    if test_out is not None:
+    quality = estimator.quality(_taken(table, held), y[held]) if len(held) else None
+    if test_out is not None and target is not None:
         _write_rows(table.take(held).append_column(target, _named(y[held], target).to_native()), test_out)
     if as_json:
         about = _described(estimator, chosen, len(rows), reports, seconds, quality)
@@ -126,6 +150,11 @@ def fit(
         _tell_quality(quality, len(held), test_out, None if interrupted else path)
     if interrupted:
         raise typer.Exit(130)
+
+
+def _taken(table: Any, rows: Any) -> Any:
+    """Some rows of a table, or some of a list of images."""
+    return [table[i] for i in rows] if isinstance(table, list) else table.take(rows)
 
 
 def _described(
@@ -321,12 +350,12 @@ def _weights(table: pa.Table, name: str) -> Any:
     return values.astype(np.float64)
 
 
-def _named(y: Any, name: str) -> Any:
-    """The target with its name, as a series."""
+def _named(y: Any, name: str | None) -> Any:
+    """The target with its name, as a series; as it is where it has none."""
     import narwhals as nw
     import pyarrow as pa
 
-    return nw.new_series(name, y, backend=pa)
+    return y if name is None else nw.new_series(name, y, backend=pa)
 
 
 def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
@@ -348,9 +377,10 @@ def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
 
 def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:
     """The estimator with the parameters of --set."""
-    from cofrnet.estimators import CoFrNetClassifier, CoFrNetRegressor, CoFrNetTextClassifier
+    from cofrnet import estimators
 
-    kind: Any = {"classification": CoFrNetClassifier, "text": CoFrNetTextClassifier}.get(task, CoFrNetRegressor)
+    named = {"classification": "CoFrNetClassifier", "text": "CoFrNetTextClassifier", "image": "CoFrNetImageClassifier"}
+    kind: Any = getattr(estimators, named.get(task, "CoFrNetRegressor"))
     known = kind().get_params(deep=False)
     for setting in settings or ():
         name, sign, text = setting.partition("=")

@@ -10,6 +10,7 @@ import typer
 
 from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, TableFormat, Threads, app
 from cofrnet.cli.output import busy, counted, print_json, print_table, quality_table, say, tell, warn
+from cofrnet.cli.pictures import image_batches, image_sources, reads_images
 from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
@@ -109,6 +110,9 @@ def model_batches(
 
     from cofrnet.tables import ahead, as_kinds, batches, read_table
 
+    if reads_images(model):
+        yield from image_batches(data)
+        return
     if reads_text(model):
         name = text_column(model, data, format)
         goal: dict[str, Any] = {} if target is None else {target: "category"}
@@ -147,6 +151,8 @@ def _array(column: Any) -> Any:
 
 def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[Any, Any]:  # noqa: A002
     """All rows of a file as the model reads them, and their targets: None where the file does not have them."""
+    if reads_images(model):
+        return image_sources(data, target)
     import numpy as np
     import pyarrow as pa
 
@@ -237,10 +243,13 @@ def predict(
     light = TableScorer.read(model)
     estimator = light or load_model(model)
     workers = 1 if light is None else threads or pa.cpu_count()  # an estimator has threads of its own
-    others = tuple(dict.fromkeys(keep or ()))
+    others, pictures = tuple(dict.fromkeys(keep or ())), reads_images(estimator)
+    if pictures and others:
+        raise typer.BadParameter("--keep is for tables: of images the names are written.")
 
     def predicted(rows: tuple[Any, pa.Table]) -> pa.Table:
-        return _predictions(estimator, rows[0], rows[1].select(list(others)) if others else None)
+        kept = rows[1] if pictures else rows[1].select(list(others)) if others else None
+        return _predictions(estimator, rows[0], kept)
 
     total = 0
     with (
@@ -311,7 +320,9 @@ def evaluate(
     Give it rows that the model was not fitted to.
     """
     estimator = load_model(model)
-    X, y = read_rows(estimator, data, target_of(estimator, target), format)
+    X, y = read_rows(estimator, data, None if reads_images(estimator) else target_of(estimator, target), format)
+    if y is None:
+        X, y = read_rows(estimator, data, target_of(estimator, target), format)
     quality = estimator.quality(X, y)
     if as_json:
         print_json(quality.to_dict() | {"points": None})
@@ -333,11 +344,16 @@ def info(model: ModelPath, as_json: AsJson = False) -> None:
         return
     tell(f"{model}: {estimator.target_name_ or 'a target without a name'}")
     tell(estimator.summary())
+    if reads_images(estimator):
+        return
     lines = [(c["name"], c["kind"], c["values"]) for c in _columns(estimator)]
     print_table(("column", "kind", "values"), lines, left=3)
 
 
 def _columns(estimator: Any) -> list[dict[str, Any]]:
+    if reads_images(estimator):
+        channels, height, width = estimator.shape_
+        return [{"name": "", "kind": "image", "values": f"{height} by {width} pixels, {channels} channels"}]
     if reads_text(estimator):
         known = estimator.vocabulary_
         values = f"{len(known.words)} words and {len(known.pairs)} pairs"

@@ -19,10 +19,9 @@ from torch import Tensor
 from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
+from cofrnet.estimators.pictures import Pictures
 from cofrnet.estimators.reporting_images import ReportingImages
 from cofrnet.estimators.saving_images import SavingImages
-from cofrnet.explain import pictures
-from cofrnet.explain.pictures import ImageExplanation
 from cofrnet.explain.subject import evenly
 from cofrnet.images import ImageError, decoded, image_folder
 from cofrnet.images.parquet import image_table
@@ -47,7 +46,7 @@ STATISTICS = 512  # files that means and deviations of the channels are taken fr
 SETTLED = 4096  # images in memory that running means and variances are taken from at the end
 
 
-class CoFrNetImageClassifier(Classes, ReportingImages, SavingImages, Fitting, ClassifierMixin, BaseEstimator):
+class CoFrNetImageClassifier(Classes, Pictures, ReportingImages, SavingImages, Fitting, ClassifierMixin, BaseEstimator):
     """Classifier of images made of continued fractions.
 
     Parameters
@@ -350,6 +349,13 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
                 f"{images.shape[2]} by {images.shape[3]} of {images.shape[1]}. Resize them."
             )
 
+    def _pixels(self, X: Any) -> Tensor:
+        """Images in memory, of the size of those in training."""
+        files, _ = _as_files(X, None)
+        images = as_images(X) if files is None else self._read(files, "raise")
+        self._require_shape(images)
+        return images
+
     def _sources(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Images as a list of what is to be read, or as a tensor; and their labels, which a folder may tell."""
         files, y = _as_files(X, y)
@@ -371,49 +377,6 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
                 self._require_shape(images)
                 found += [self.model_(part) for part in images.split(self.model_.rows_at_once)]
         return torch.cat(found).double().numpy()
-
-    # ------------------------------------------------------------------------------ explaining
-
-    def explain_local(
-        self, X: Any, method: Literal["integrated", "gradient"] = "integrated", baseline: Any = None
-    ) -> ImageExplanation:
-        """What every pixel does to the scores of some images.
-
-        "integrated": what it adds on the way from the `baseline`, an image like those of X (by default the mean colour
-        of the training images), so that base value and pixels sum to the score but for `gap`. "gradient": the slope of
-        the score by its brightness. The score is the log-odds of the second class, or one score for each class.
-        """
-        require(method in ("integrated", "gradient"), "method", method, "'integrated' or 'gradient'")
-        check_is_fitted(self)
-        files, _ = _as_files(X, None)
-        images = as_images(X) if files is None else self._read(files, "raise")
-        self._require_shape(images)
-        _, _, names, unit = self._score_scale()
-        common: dict[str, Any] = {
-            "method": method,
-            "images": images.permute(0, 2, 3, 1).numpy(),
-            "output_names": names,
-        }
-        if method == "gradient":
-            found, scores = pictures.slopes(self.model_, images)
-            return ImageExplanation(
-                values=found.sum(2).numpy(), scores=scores.numpy(), base_values=np.full(len(names), np.nan),
-                gap=np.zeros(tuple(scores.shape)), unit=f"{unit}, per step of 256",
-                definition="slope of the score by the brightness of each pixel", **common,
-            )  # fmt: skip
-        start = self.model_.mean[:, None, None].expand(self.shape_)
-        if baseline is not None:
-            given = as_images(np.asarray(baseline)[None])
-            self._require_shape(given)
-            start = given[0].float()
-        values, scores, gap = pictures.contributions(self.model_, images, start)
-        base = scores - gap - values.sum((2, 3))
-        return ImageExplanation(
-            values=values.numpy(), scores=scores.numpy(), base_values=base.mean(0).numpy(), gap=gap.numpy(), unit=unit,
-            definition="what each pixel adds to the score on the way from "
-            + ("the mean colour of the training images" if baseline is None else "a given image"),
-            **common,
-        )  # fmt: skip
 
 
 def _as_files(X: Any, y: Any) -> tuple[list[Any] | None, Any]:

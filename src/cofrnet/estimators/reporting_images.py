@@ -31,6 +31,13 @@ class ReportingImages:
 
         return write_atomically(path, html_of_images(self._page(X, y, title)).encode("utf-8", "replace"))
 
+    def summary(self) -> str:
+        """A few lines: what the model is, and how it was trained."""
+        check_is_fitted(self)
+        losses = getattr(self, "history_", {}).get("loss", [])
+        trained = [f"trained {len(losses)} epochs, last training loss {losses[-1]:.4g}"] if losses else []
+        return "\n".join([*(f"{name}: {value}" for name, value in self._facts()), *trained])
+
     def _page(self, X: Any, y: Any, title: str | None) -> Any:
         from cofrnet.report.images import ImagePage
 
@@ -66,10 +73,9 @@ class ReportingImages:
             what += f"and {spec.n_ladders} continued fractions of depth {spec.head_depth}"
         else:
             what = f"{spec.total_ladders} continued fractions over the pixels"
-        count = sum(parameter.numel() for parameter in me.model_.parameters())
         return [
             ("Model", f"CoFrNet: {what}"),
-            ("Parameters", f"{count:,}"),
+            ("Parameters", f"{spec.n_parameters:,}"),
             ("Images", f"{height} by {width} pixels, {channels} channel" + ("s" if channels > 1 else "")),
         ]
 

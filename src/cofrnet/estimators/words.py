@@ -143,15 +143,16 @@ class ExplainingWords:
         Outputs are "label" and "probabilities". The metadata hold the words by their numbers, and pairs as numbers of
         words.
         """
-        from cofrnet.export import texts
+        from cofrnet.export.classifiers import onnx_of
 
-        return texts.to_onnx(self._program(contributions), self.classes_, self._described(), path, opset)  # type: ignore[attr-defined]
+        program = self._program(contributions)
+        return onnx_of(program, "words", self.classes_, self._described(), path, opset)  # type: ignore[attr-defined]
 
     def to_torch(self, path: str | os.PathLike[str], contributions: bool = False) -> Path:
         """Write a ``torch.export`` program, which needs torch alone, of what `token_ids` gives; returns its path."""
-        from cofrnet.export import texts
+        from cofrnet.export.classifiers import torch_of
 
-        return texts.to_torch(self._program(contributions), self._described(), path)
+        return torch_of(self._program(contributions), self._described(), path)
 
     def _program(self, contributions: bool) -> Any:
         from cofrnet.export import texts

@@ -82,7 +82,8 @@ def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3)
         raise
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError,
             Image.DecompressionBombWarning, IndexError, TypeError, AttributeError) as error:  # fmt: skip
-        raise ImageError(f"{name} must be an image that can be read; it cannot ({str(error)[:200]}).") from error
+        why = "it is of no kind that is known" if isinstance(error, UnidentifiedImageError) else str(error)[:200]
+        raise ImageError(f"{name} must be an image that can be read; it cannot ({why}).") from error
     return _fitted(_plain(image, channels), size)
 
 

@@ -63,14 +63,28 @@ class ImageSpec(Spec):
         )
 
     @property
-    def n_numbers(self) -> int:
-        """Numbers that a stacked network has, with running means and variances and the scale of the pixels."""
-        total, before = 2 * self.in_channels + self.head.n_parameters, self.in_channels
+    def n_channels(self) -> int:
+        """Channels of all convolutional ladders together."""
+        return sum(width * (1 + 2 * residual) for width, residual in zip(self.widths, self.residual, strict=True))
+
+    @property
+    def total_ladders(self) -> int:
+        """Ladders of channels and of the head."""
+        return self.n_channels + self.n_ladders
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers to be learned, in the stacked form."""
+        total, before = self.head.n_parameters + 2 * self.n_channels * (self.depth + 1), self.in_channels
         for width, residual in zip(self.widths, self.residual, strict=True):
-            each = 2 * width * (self.depth + 2)
-            total += 9 * before * width + each + residual * 2 * (9 * width * width + each)
+            total += 9 * before * width + residual * 2 * 9 * width * width
             before = width
         return total
+
+    @property
+    def n_numbers(self) -> int:
+        """Numbers of a stacked network: what is learned, running means and variances, and the scale of the pixels."""
+        return self.n_parameters + 2 * self.n_channels + 2 * self.in_channels
 
 
 class _Added(nn.Module):
