@@ -1,8 +1,13 @@
 """Convolutional ladders and the classifier of images: against plain torch, and on images of lines."""
 
+import hashlib
 import io
+import json
+import os
 import shutil
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -488,3 +493,43 @@ def test_other_runtimes_give_the_same_probabilities(tmp_path, options):
     np.testing.assert_allclose(program(torch.from_numpy(pixels[:7])).numpy(), expected[:7], atol=1e-5)
     with pytest.raises(ValueError, match="explain_local"):
         model.to_onnx(tmp_path / "m.onnx", contributions=True)
+
+
+# ---------------------------------------------------------------------------------------------- several processes
+
+
+TOGETHER = """
+import json, sys
+import numpy as np
+from cofrnet import CoFrNetImageClassifier
+from cofrnet.training import joined
+from tests.test_images import SMALL, digest, lines
+
+X, y = lines(200)
+with joined() as (crew, device):
+    assert device == "auto" and crew.size == {size}
+    plain = CoFrNetImageClassifier("D", depth=2, augment=False, max_epochs=2, batch_size=32, random_state=0).fit(X, y)
+    conv = CoFrNetImageClassifier(**SMALL | {{"workers": 0}}).fit({folder!r})
+    found = [plain.decision_function(X[:5]).tolist(), digest(plain), digest(conv), conv.history_["loss"]]
+    print("found", json.dumps(found), flush=True)
+"""
+
+
+def digest(model):
+    return hashlib.sha256(b"".join(t.numpy().tobytes() for t in model.model_.state_dict().values())).hexdigest()
+
+
+def test_processes_that_torchrun_starts_train_one_model(folder, tmp_path):
+    (tmp_path / "script.py").write_text(TOGETHER.format(size=2, folder=str(folder)))
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+               str(tmp_path / "script.py")]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads(part.splitlines()[0]) for part in done.stdout.split("found ")[1:])
+    assert first == second  # the same weights to the last bit
+    X, y = lines(200)
+    alone = CoFrNetImageClassifier("D", depth=2, augment=False, max_epochs=2, batch_size=32, random_state=0).fit(X, y)
+    np.testing.assert_allclose(first[0], alone.decision_function(X[:5]), atol=1e-4)
+    assert first[3][-1] < first[3][0]

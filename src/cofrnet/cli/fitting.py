@@ -134,10 +134,16 @@ def fit(
     rows, held = _split(y, test, chosen, seed)
     with busy("preparing (some ten seconds, once on a machine)"):
         from cofrnet.core import prepare
+        from cofrnet.training import joined
 
         prepare()
     given = None if weights is None else weights[rows]
-    seconds, interrupted = fitted(estimator, _taken(table, rows), _named(y[rows], target), given)
+    with joined(device) as (crew, own):  # processes that torchrun started, if it did
+        estimator.set_params(device=own, verbose=shown if crew.rank == 0 else 0)
+        seconds, interrupted = fitted(estimator, _taken(table, rows), _named(y[rows], target), given)
+    if crew.rank > 0:
+        return
+    estimator.set_params(device=device)
     path = estimator.save(out)
     quality = estimator.quality(_taken(table, held), y[held]) if len(held) else None
     if test_out is not None and target is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,17 @@ WIDE = 100  # columns of a table that goes to a file or a pipe
 
 def _console() -> Console:
     """Standard output; wide enough for tables where it is not a terminal."""
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDE)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDE, quiet=_follows())
+
+
+def _remarks() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False, emoji=False, quiet=_follows())
+
+
+def _follows() -> bool:
+    """Whether this is one of several processes that torchrun started, and not the first: that one speaks for all."""
+    return os.environ.get("RANK", "0") != "0"
 
 
 def tell(text: str) -> None:
@@ -32,12 +43,14 @@ def tell(text: str) -> None:
 
 def say(text: str) -> None:
     """Print a remark to standard error."""
-    Console(stderr=True, highlight=False, emoji=False).print(escape(text), soft_wrap=True)
+    _remarks().print(escape(text), soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    Console(stderr=True, highlight=False, emoji=False).print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
+    Console(stderr=True, highlight=False, emoji=False, quiet=_follows()).print(
+        f"[yellow]warning:[/] {escape(text)}", soft_wrap=True
+    )
 
 
 def print_json(values: Any) -> None:

@@ -43,6 +43,7 @@ __all__ = ["CoFrNetImageClassifier", "as_images"]
 Floats = NDArray[np.floating[Any]]
 
 STATISTICS = 512  # files that means and deviations of the channels are taken from
+LARGE = 96  # pixels from which the first stage shrinks the image
 SETTLED = 4096  # images in memory that running means and variances are taken from at the end
 
 
@@ -56,8 +57,11 @@ class CoFrNetImageClassifier(Classes, Pictures, ReportingImages, SavingImages, F
         ladders over the pixels.
     widths : sequence of int
         Channels after each stage of "conv"; every stage but the first halves the image.
-    residual : sequence of bool, optional
-        After which stages two more convolutional ladders follow, whose values are added; by default every other one.
+    residual : sequence of int, optional
+        How often in each stage two more convolutional ladders follow, whose values are added; by default once in every
+        other stage.
+    stem_stride : int or "auto"
+        The first stage shrinks the image by so much at once; "auto" is 2 for images of 96 pixels and more, else 1.
     depth : int
         Of the ladders.
     n_ladders : int
@@ -93,7 +97,8 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self,
         variant: Literal["conv", "D", "DL"] = "conv",
         widths: Sequence[int] = (32, 64, 128, 256),
-        residual: Sequence[bool] | None = None,
+        residual: Sequence[int] | None = None,
+        stem_stride: int | Literal["auto"] = "auto",
         depth: int = 1,
         n_ladders: int = 16,
         pool: Literal["mean", "max"] = "mean",
@@ -122,6 +127,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self.variant = variant
         self.widths = widths
         self.residual = residual
+        self.stem_stride = stem_stride
         self.depth = depth
         self.n_ladders = n_ladders
         self.pool = pool
@@ -276,8 +282,8 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         source = self._files(files, np.zeros(len(files)), False, on_error)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedImagesWarning)
-            parts = [part for part, _ in source.read(range(len(files)), 256)]
-        if not parts:
+            parts = [part for part, _ in source.read(_parts(len(files), 256))]
+        if not sum(map(len, parts)):
             raise ValueError("X must have images that can be read; it has none. Look at the files.")
         return torch.cat(parts)
 
@@ -289,6 +295,9 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         for name, least in whole.items():
             value: Any = getattr(self, name)
             require(isinstance(value, Integral) and value >= least, name, value, f"an integer, {least} or more")  # type: ignore[operator]
+        stride = self.stem_stride
+        fits = stride == "auto" or (isinstance(stride, Integral) and stride >= 1)
+        require(fits, "stem_stride", stride, "'auto', or 1 or more")
         rate, decay = self.learning_rate, self.weight_decay
         require(rate == "auto" or (isinstance(rate, Real) and rate > 0), "learning_rate", rate, "'auto' or positive")
         require(isinstance(decay, Real) and decay >= 0, "weight_decay", decay, "0 or more")
@@ -307,9 +316,10 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         if self.variant == "conv":
             widths = tuple(int(width) for width in self.widths)
             residual = self.residual if self.residual is not None else [i % 2 == 1 for i in range(len(widths))]
+            stride = (1 if min(self.shape_[1:]) < LARGE else 2) if self.stem_stride == "auto" else self.stem_stride
             spec = ImageSpec(
-                n_outputs=q, in_channels=self.shape_[0], widths=widths, residual=tuple(map(bool, residual)),
-                depth=self.depth, n_ladders=self.n_ladders, pool=self.pool,
+                n_outputs=q, in_channels=self.shape_[0], widths=widths, residual=tuple(map(int, residual)),
+                stem_stride=stride, depth=self.depth, n_ladders=self.n_ladders, pool=self.pool,
             )  # fmt: skip
             model = ImageCoFrNet(spec, generator, self._precision())
         else:
@@ -370,13 +380,18 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         with torch.no_grad():
             if files is not None:
                 source = self._files(files, np.zeros(len(files)), False, "raise")
-                parts = source.read(range(len(files)), self.model_.rows_at_once)
+                parts = source.read(_parts(len(files), self.model_.rows_at_once))
                 found += [self.model_(part) for part, _ in parts]
             else:
                 images = as_images(X)
                 self._require_shape(images)
                 found += [self.model_(part) for part in images.split(self.model_.rows_at_once)]
         return torch.cat(found).double().numpy()
+
+
+def _parts(count: int, size: int) -> list[range]:
+    """Places from 0 to count, so many at a time."""
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def _as_files(X: Any, y: Any) -> tuple[list[Any] | None, Any]:

@@ -52,10 +52,10 @@ def _read_image_spec(fields: Fields, numbers: int) -> ImageSpec:
     """The spec, if a network of it has just as many numbers as the file: nothing is allocated before that is known."""
     for name in ("n_outputs", "in_channels", "stem_stride", "depth", "n_ladders", "head_depth"):
         fields.integer(name, 0, max(64, numbers))
-    for name, kind in (("widths", int), ("residual", bool)):
+    for name in ("widths", "residual"):
         values = fields.any(name)
-        fit = isinstance(values, list) and len(values) <= MOST_STAGES and all(type(v) is kind for v in values)
-        fits(fit, name, f"a list of at most {MOST_STAGES}")
+        fit = isinstance(values, list) and len(values) <= MOST_STAGES
+        fits(fit and all(isinstance(v, int) and 0 <= v <= numbers for v in values), name, "a short list of numbers")
     fits(all(0 < width <= numbers for width in fields.any("widths")), "widths", "numbers that fit")
     fits(fields.text("pool") in ("mean", "max") and fields.text("form") == "stacked", "spec", "of known words")
     return spec_of(ImageSpec, fields, numbers, lambda spec: spec.n_numbers)

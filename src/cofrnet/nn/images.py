@@ -22,14 +22,14 @@ class ImageSpec(Spec):
     """What an `ImageCoFrNet` is made of.
 
     `widths` are the channels after each stage. The first stage keeps the size of the image, each other halves it by
-    pooling; where `residual` is true, two more convolutional ladders follow, whose values are added. `stem_stride`
-    shrinks large images at once. The head is a CoFrNet of full ladders over the mean of each channel.
+    pooling; then, as often as `residual` says, two more convolutional ladders follow, whose values are added.
+    `stem_stride` shrinks large images at once. The head is a CoFrNet of full ladders over the mean of each channel.
     """
 
     n_outputs: int
     in_channels: int = 3
     widths: tuple[int, ...] = (32, 64, 128, 256)
-    residual: tuple[bool, ...] = (False, True, False, True)
+    residual: tuple[int, ...] = (0, 1, 0, 1)
     stem_stride: int = 1
     depth: int = 1
     n_ladders: int = 16
@@ -39,10 +39,15 @@ class ImageSpec(Spec):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
-        object.__setattr__(self, "residual", tuple(self.residual))
-        if len(self.widths) < 1 or len(self.residual) != len(self.widths) or min(self.widths) < 1:
+        object.__setattr__(self, "residual", tuple(map(int, self.residual)))
+        if (
+            len(self.widths) < 1
+            or len(self.residual) != len(self.widths)
+            or min(*self.widths, 1) < 1
+            or min(self.residual) < 0
+        ):
             raise ValueError(
-                "widths must be one or more positive numbers, and residual as many; "
+                "widths must be one or more positive numbers, and residual as many, 0 or more; "
                 f"got widths={self.widths}, residual={self.residual}."
             )
         for name, least in {
@@ -126,8 +131,8 @@ class ImageCoFrNet(nn.Module):
         for stage, (width, residual) in enumerate(zip(spec.widths, spec.residual, strict=True)):
             stride = spec.stem_stride if stage == 0 else 1
             blocks.append(ConvLadder(before, width, stride=stride, pool=spec.pool if stage else None, **options))
-            if residual:
-                blocks.append(_Added(ConvLadder(width, width, **options), ConvLadder(width, width, **options)))
+            pairs = [[ConvLadder(width, width, **options) for _ in range(2)] for _ in range(residual)]
+            blocks += [_Added(*pair) for pair in pairs]
             before = width
         self.blocks: Any = nn.Sequential(*blocks)
         self.head = CoFrNet(spec.head, generator=generator)

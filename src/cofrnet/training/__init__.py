@@ -10,12 +10,14 @@ from cofrnet.training.loop import Callback, Epoch, FitInterruptedWarning, LoopOp
 from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
 from cofrnet.training.progress import ProgressBar
 from cofrnet.training.strategies import Boosted, boosted, rungwise
+from cofrnet.training.together import Crew, crew, joined
 
 __all__ = [
     "AbsoluteError",
     "Boosted",
     "Callback",
     "Checkpoint",
+    "Crew",
     "Epoch",
     "FitInterruptedWarning",
     "Huber",
@@ -33,9 +35,11 @@ __all__ = [
     "Stream",
     "Trained",
     "boosted",
+    "crew",
     "evaluate",
     "fingerprint",
     "jacobian",
+    "joined",
     "least_absolute",
     "least_squares",
     "levenberg_marquardt",

@@ -15,6 +15,7 @@ from torch import Tensor
 from cofrnet.images import ImageError, decoded
 from cofrnet.training.batches import Batch
 from cofrnet.training.images import Images
+from cofrnet.training.together import crew
 
 __all__ = ["ImageFiles", "SkippedImagesWarning"]
 
@@ -77,18 +78,21 @@ class ImageFiles:
     def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
         """All images once, in a random order where there is a generator."""
         order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
-        for images, places in self.read(order.tolist(), batch_size):
+        together = crew()
+        own = None if generator is None else together.own_generator(generator)
+        parts = [together.share(part).tolist() for part in order.split(batch_size)]
+        for images, places in self.read(parts):
             y = self.y[places]
             part = Images(images, y, shift=self.shift, flip=self.flip)
-            yield part.varied(torch.arange(len(y)), generator), y, None
+            yield part.varied(torch.arange(len(y)), own), y, None
 
-    def read(self, order: Sequence[int], batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images (n, channels, h, w) and their places, part by part, in an order."""
+    def read(self, parts: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (n, channels, h, w) and their places, for one list of places after the other."""
         before = len(self.skipped)
+        workers = self.workers if len(parts) > 1 else 0
         loader = torch.utils.data.DataLoader(
-            _Decoded(self.files, self.size, self.channels), batch_size, sampler=order,
-            num_workers=self.workers if len(order) > batch_size else 0, collate_fn=list,
-            multiprocessing_context="spawn" if self.workers and len(order) > batch_size else None,
+            _Decoded(self.files, self.size, self.channels), batch_sampler=[list(part) for part in parts],
+            collate_fn=list, num_workers=workers, multiprocessing_context="spawn" if workers else None,
         )  # fmt: skip
         for items in loader:
             good = [(pixels, place) for pixels, place, _ in items if pixels is not None]
@@ -97,9 +101,10 @@ class ImageFiles:
                     if self.on_error == "raise":
                         raise ImageError(f"{wrong} Mend or remove it, or say on_error='skip'.")
                     self.skipped[str(self.files[place])] = wrong
-            if good:
-                pixels = torch.from_numpy(np.stack([own for own, _ in good])).permute(0, 3, 1, 2)
-                yield pixels, torch.tensor([place for _, place in good])
+            none = np.empty((0, *self.size, self.channels), dtype=np.uint8)
+            found = np.stack([own for own, _ in good]) if good else none
+            pixels = torch.from_numpy(found).permute(0, 3, 1, 2)
+            yield pixels, torch.tensor([place for _, place in good], dtype=torch.int64)
         if len(self.skipped) > before and before == 0:
             first = next(iter(self.skipped.values()))
             warnings.warn(

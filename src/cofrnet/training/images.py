@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cofrnet.training.batches import Batch
+from cofrnet.training.together import crew
 
 __all__ = ["Images"]
 
@@ -47,9 +48,11 @@ class Images:
     def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
         """All images once, in a random order where there is a generator."""
         order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
-        for rows in order.tensor_split(self.n_batches(batch_size)):
+        together = crew()
+        own = None if generator is None else together.own_generator(generator)
+        for rows in map(together.share, order.tensor_split(self.n_batches(batch_size))):
             weight = None if self.weight is None else self.weight[rows]
-            yield self.varied(rows, generator), self.y[rows], weight
+            yield self.varied(rows, own), self.y[rows], weight
 
     def varied(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
         """Some of the images, each shifted and flipped by chance; as they are where there is no generator."""

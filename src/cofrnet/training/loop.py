@@ -21,6 +21,7 @@ from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint, numbers_of
 from cofrnet.training.losses import Loss, has_slopes
 from cofrnet.training.threads import threads_for
+from cofrnet.training.together import crew
 
 __all__ = ["Callback", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
 
@@ -190,7 +191,7 @@ def train(
         for number in range(first, options.max_epochs):
             with threads_for(work):
                 row = run.epoch(number)
-            if checkpoint is not None and checkpoint.is_due(number):
+            if checkpoint is not None and checkpoint.is_due(number) and run.crew.rank == 0:
                 checkpoint.save(
                     model, run.optimizer, generator, run.best, number + 1, run.since_best, run.trained.history
                 )
@@ -234,6 +235,7 @@ class _Run:
         self._let_add_in_place(True)
         self.trained = Trained()
         self.since_best = 0
+        self.crew = crew()
         self.latest = math.inf  # the loss that decides on the decay
         self.steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
         self.squares = options.learning_rate**2 * _sum_of_squares(self.steps, options.cycle)
@@ -306,14 +308,20 @@ class _Run:
         step = number * self.data.n_batches(options.batch_size)
         for x, y, weight in self.data.batches(options.batch_size, self.generator):
             rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
-            total += self._gradients(x, y, weight).mean()
+            if optimizer.values.is_cuda and not y.is_cuda:  # images of files
+                x, y = (t.to(optimizer.values.device, non_blocking=True) for t in (x, y))
+            losses, rows = self.crew.average(optimizer.gradient, self._gradients(x, y, weight), len(y))
+            step += 1
+            if rows == 0:
+                continue
+            total += losses.mean()
             if options.clip_norm is not None:
                 optimizer.clip(options.clip_norm)
             optimizer.step(rate, shrink=-math.expm1(-decay * rate**2 / self.squares))
             if self.project is not None:
                 self.project()
             count += 1
-            step += 1
+        self.crew.agree(self.model)
         return {"loss": float(total) / max(1, count), "learning_rate": rate}
 
     def _gradients(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
@@ -321,6 +329,9 @@ class _Run:
 
         Where the model has a closed form, autograd differentiates at most the loss, by the scores.
         """
+        if len(y) == 0:  # where all images of a share could not be read
+            self.optimizer.gradient.zero_()
+            return self.optimizer.gradient.new_zeros(1)
         form = self._closed_form(x)
         if form is None:
             self.optimizer.gradient.zero_()
