@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import cofrnet
-from benchmarks import command, explanations, ladder_operation, tabular, text
+from benchmarks import command, explanations, images, ladder_operation, tabular, text
 
 SUITES = {
     "ladder": ladder_operation.measure,
@@ -18,6 +18,7 @@ SUITES = {
     "explanations": explanations.measure,
     "command": command.measure,
     "text": text.measure,
+    "images": images.measure,
 }
 
 

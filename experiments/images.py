@@ -28,21 +28,24 @@ from cofrnet.nn import ChannelLadders, ImageCoFrNet
 FOLDER = Path(__file__).parent / "results"
 
 
+def relu_twin(model: ImageCoFrNet) -> ImageCoFrNet:
+    """The network with its ladders replaced by normalisation and ReLU, and its head by a linear one."""
+    for module in model.modules():
+        if isinstance(getattr(module, "bend", None), ChannelLadders):
+            module.bend = nn.Sequential(nn.BatchNorm2d(module.bend.channels), nn.ReLU())  # type: ignore[union-attr]
+            nn.init.kaiming_normal_(module.conv.weight)  # type: ignore[arg-type,union-attr]
+    with torch.no_grad():
+        model.head.head.zero_()
+        for parameter in (*model.head.full.parameters(), model.head.head):  # type: ignore[union-attr]
+            parameter.requires_grad_(False)  # ladders that add nothing: the linear path is left
+    return model
+
+
 class ReLUTwin(CoFrNetImageClassifier):
-    """The same network, its ladders replaced by normalisation and ReLU, and its head by a linear one."""
+    """The classifier with a ReLU network of the same shape."""
 
     def _new_model(self, images: Any, generator: Any) -> Any:
-        model = super()._new_model(images, generator)
-        assert isinstance(model, ImageCoFrNet)
-        for module in model.modules():
-            if isinstance(getattr(module, "bend", None), ChannelLadders):
-                module.bend = nn.Sequential(nn.BatchNorm2d(module.bend.channels), nn.ReLU())  # type: ignore[union-attr]
-                nn.init.kaiming_normal_(module.conv.weight)  # type: ignore[arg-type,union-attr]
-        with torch.no_grad():
-            model.head.head.zero_()
-            for parameter in (*model.head.full.parameters(), model.head.head):  # type: ignore[union-attr]
-                parameter.requires_grad_(False)  # ladders that add nothing: the linear path is left
-        return model
+        return relu_twin(super()._new_model(images, generator))  # type: ignore[arg-type]
 
 
 def methods(epochs: int, folder: Path) -> dict[str, CoFrNetImageClassifier]:
@@ -70,7 +73,7 @@ def main() -> None:
     X, y, X_test, y_test, _ = cifar10()
     if arguments.check:
         for file in sorted(FOLDER.glob("images-*.cofrnet")):
-            accuracy = float(np.mean(CoFrNetImageClassifier.load(file).predict(X_test) == y_test))
+            accuracy = float(np.mean(cofrnet.load(file).predict(X_test) == y_test))
             print(f"{file.name}: accuracy {accuracy:.4f} on {len(y_test)} test images")
         return
     for name in arguments.methods:
