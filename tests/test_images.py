@@ -75,6 +75,29 @@ def test_channels_are_normalised_and_bent(depth, last, training):
         torch.testing.assert_close(module(x), answers[0][0], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_half_precision_is_single_precision_rounded(training):
+    torch.manual_seed(0)
+    module = ChannelLadders(6, 2).train(training)
+    with torch.no_grad():
+        for part in module.parameters():
+            part.normal_()
+    x = torch.randn(3, 6, 5, 7).contiguous(memory_format=torch.channels_last).bfloat16()
+    g = torch.randn(3, 6, 5, 7).bfloat16()
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        own = x.detach().to(dtype).requires_grad_()
+        module.zero_grad()
+        y = module(own)
+        assert y.dtype == dtype
+        y.backward(g.to(dtype))
+        found.append([y.detach(), own.grad, module.weight.grad.clone(), module.bias.grad.clone()])
+    for half, single in zip(*found, strict=True):
+        scale = single.abs().max()
+        torch.testing.assert_close(half.float() / scale, single / scale, rtol=0.01, atol=0.004)
+    torch.testing.assert_close(found[0][0], found[1][0].bfloat16(), rtol=0, atol=0)  # rounded to the nearest
+
+
 def test_normalisation_folds_into_the_rungs():
     torch.manual_seed(0)
     module = ChannelLadders(3, 2)

@@ -2,7 +2,8 @@
 
     y = t_0,   t_k = a_k + r(t_{k+1}),   a_k = w_kc u + b_kc,   u = (x - mean_c) inverse_c
 
-with the smooth r(t) = t / (t^2 + epsilon^2). Rows are positions of images, channels lie next to each other.
+with the smooth r(t) = t / (t^2 + epsilon^2). Rows are positions of images, channels lie next to each other. Rows may be
+float32 or float64, or the bits of bfloat16 as uint16, which are widened to float32 where they are read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from cofrnet.compiled.half import narrow, wide, widened
 from cofrnet.compiled.jit import Array, jit, jit_parallel, team
 
 __all__ = ["bend", "bend_gradients", "moments", "prepare_channels"]
@@ -24,15 +26,18 @@ def _bend_block(
     first: int, last: int, x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array
 ) -> None:
     depth, channels = len(w) - 1, x.shape[1]
+    u, t = np.empty(channels, dtype=w.dtype), np.empty(channels, dtype=w.dtype)
     for i in range(first, last):
         source, target = x[i], y[i]
         for c in range(channels):
-            target[c] = w[depth, c] * ((source[c] - mean[c]) * inverse[c]) + b[depth, c]
+            u[c] = (wide(source[c]) - mean[c]) * inverse[c]
+            t[c] = w[depth, c] * u[c] + b[depth, c]
         for k in range(depth - 1, -1, -1):
             wk, bk = w[k], b[k]
             for c in range(channels):
-                t = target[c]
-                target[c] = wk[c] * ((source[c] - mean[c]) * inverse[c]) + bk[c] + t / (t * t + square)
+                t[c] = wk[c] * u[c] + bk[c] + t[c] / (t[c] * t[c] + square)
+        for c in range(channels):
+            target[c] = narrow(t[c], target[c])
 
 
 @jit
@@ -62,14 +67,14 @@ def _gradient_block(
 ) -> None:
     """By u into `out`; `sums` (2 + 2 (d+1), C) get g_u, g_u u, and for each rung what comes to its weight and bias."""
     depth, channels = len(w) - 1, x.shape[1]
-    t = np.empty((depth + 1, channels), dtype=x.dtype)
-    u = np.empty(channels, dtype=x.dtype)
-    s = np.empty(channels, dtype=x.dtype)
-    total = np.empty(channels, dtype=x.dtype)
+    t = np.empty((depth + 1, channels), dtype=w.dtype)
+    u = np.empty(channels, dtype=w.dtype)
+    s = np.empty(channels, dtype=w.dtype)
+    total = np.empty(channels, dtype=w.dtype)
     for i in range(first, last):
         source, slope, target = x[i], g[i], out[i]
         for c in range(channels):
-            u[c] = (source[c] - mean[c]) * inverse[c]
+            u[c] = (wide(source[c]) - mean[c]) * inverse[c]
             t[depth, c] = w[depth, c] * u[c] + b[depth, c]
         for k in range(depth - 1, -1, -1):
             here, below = t[k], t[k + 1]
@@ -77,7 +82,7 @@ def _gradient_block(
             for c in range(channels):
                 here[c] = wk[c] * u[c] + bk[c] + below[c] / (below[c] * below[c] + square)
         for c in range(channels):
-            s[c] = slope[c]
+            s[c] = wide(slope[c])
             total[c] = s[c] * w[0, c]
         by_weight, by_bias = sums[2], sums[3]
         for c in range(channels):
@@ -95,7 +100,7 @@ def _gradient_block(
                 by_bias[c] += s[c]
         sum_g, sum_gu = sums[0], sums[1]
         for c in range(channels):
-            target[c] = total[c]
+            target[c] = narrow(total[c], target[c])
             sum_g[c] += total[c]
             sum_gu[c] += total[c] * u[c]
 
@@ -117,7 +122,8 @@ def _centre_block(first: int, last: int, x: Array, mean: Array, inverse: Array, 
     for i in range(first, last):
         source, target = x[i], out[i]
         for c in range(x.shape[1]):
-            target[c] = inverse[c] * (target[c] - a[c] - (source[c] - mean[c]) * inverse[c] * b[c])
+            u = (wide(source[c]) - mean[c]) * inverse[c]
+            target[c] = narrow(inverse[c] * (wide(target[c]) - a[c] - u * b[c]), target[c])
 
 
 @jit
@@ -137,7 +143,7 @@ def _moment_block(first: int, last: int, x: Array, shift: Array, sums: Array) ->
     for i in range(first, last):
         source = x[i]
         for c in range(x.shape[1]):
-            value = source[c] - shift[c]
+            value = wide(source[c]) - shift[c]
             one[c] += value
             two[c] += value * value
 
@@ -157,11 +163,11 @@ PARTS = 16  # sums are made in as many parts, whatever the number of threads, so
 
 def moments(x: Array) -> tuple[Array, Array]:
     """Mean and variance of each channel, (C,). Shapes: x (rows, C)."""
-    shift = x[0].copy()
-    sums = np.zeros((PARTS, 2, x.shape[1]), dtype=x.dtype)
+    shift = widened(x[0])
+    sums = np.zeros((PARTS, 2, x.shape[1]), dtype=shift.dtype)
     team.run(_moments_parts, _moments_parallel, x.size, x, shift, sums)
     one, two = sums.astype(np.float64).sum(0) / len(x)
-    return (shift + one).astype(x.dtype), np.maximum(two - one * one, 0).astype(x.dtype)
+    return (shift + one).astype(shift.dtype), np.maximum(two - one * one, 0).astype(shift.dtype)
 
 
 @jit
@@ -176,7 +182,7 @@ def _moments_parts(x: Array, shift: Array, sums: Array) -> None:
 
 def bend(x: Array, mean: Array, inverse: Array, w: Array, b: Array, epsilon: float, y: Array) -> None:
     """Fill y, (rows, C), with the ladders of the channels. Shapes: x (rows, C); mean, inverse (C,); w, b (d+1, C)."""
-    square = x.dtype.type(epsilon * epsilon)
+    square = w.dtype.type(epsilon * epsilon)
     team.run(_bend_serial, _bend_parallel, 4 * x.size, x, mean, inverse, w, b, square, y)
 
 
@@ -187,14 +193,14 @@ def bend_gradients(
 
     With `normed`, mean and inverse are those of x itself, and depend on it.
     """
-    square = x.dtype.type(epsilon * epsilon)
-    sums = np.zeros((PARTS, 2 + 2 * len(w), x.shape[1]), dtype=x.dtype)
+    square = w.dtype.type(epsilon * epsilon)
+    sums = np.zeros((PARTS, 2 + 2 * len(w), x.shape[1]), dtype=w.dtype)
     team.run(_gradient_parts, _gradient_parallel, 8 * x.size, x, mean, inverse, w, b, square, g, out, sums)
     whole = sums.astype(np.float64).sum(0)
     scale = 1 / len(x) if normed else 0.0
-    means = [(scale * part).astype(x.dtype) for part in whole[:2]]
+    means = [(scale * part).astype(w.dtype) for part in whole[:2]]
     team.run(_centre_serial, _centre_parallel, x.size, x, mean, inverse, *means, out)
-    return whole[2::2].astype(x.dtype), whole[3::2].astype(x.dtype)
+    return whole[2::2].astype(w.dtype), whole[3::2].astype(w.dtype)
 
 
 @jit

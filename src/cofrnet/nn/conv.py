@@ -18,6 +18,12 @@ from cofrnet.core.ladder import fused_kernels
 __all__ = ["ChannelLadders", "ConvLadder"]
 
 
+def _memory(t: Tensor) -> Any:
+    """A tensor as an array; of half precision, its bits."""
+    t = t.detach()
+    return (t.view(torch.uint16) if t.dtype == torch.bfloat16 else t).numpy()
+
+
 class _Bend(torch.autograd.Function):
     """Normalised and bent channels by the fused kernels. Shapes: x (rows, C); weight, bias (d+1, C)."""
 
@@ -25,8 +31,7 @@ class _Bend(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, bias: Tensor, rest: Any) -> Tensor:
         kernels, epsilon, _ = rest
         y = torch.empty_like(x)
-        arrays = [t.detach().numpy() for t in (x, mean, inverse, weight, bias)]
-        kernels.bend(*arrays, epsilon, y.numpy())
+        kernels.bend(*map(_memory, (x, mean, inverse, weight, bias)), epsilon, _memory(y))
         ctx.save_for_backward(x, mean, inverse, weight, bias)
         ctx.rest = rest
         return y
@@ -36,8 +41,8 @@ class _Bend(torch.autograd.Function):
         kernels, epsilon, normed = ctx.rest
         x = ctx.saved_tensors[0]
         by_x = torch.empty_like(x)
-        arrays = [t.detach().numpy() for t in ctx.saved_tensors]
-        by_weight, by_bias = kernels.bend_gradients(*arrays, epsilon, slopes.contiguous().numpy(), by_x.numpy(), normed)
+        own, slopes = map(_memory, ctx.saved_tensors), _memory(slopes.to(x.dtype).contiguous())
+        by_weight, by_bias = kernels.bend_gradients(*own, epsilon, slopes, _memory(by_x), normed)
         return by_x, None, None, torch.from_numpy(by_weight), torch.from_numpy(by_bias), None
 
 
@@ -76,8 +81,11 @@ class ChannelLadders(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Bent channels."""
-        rows = x.movedim(1, -1).reshape(-1, self.channels).float()  # a view, where channels come last in memory
-        kernels = fused_kernels(rows, self.weight) if rows.is_contiguous() else None
+        rows = x.movedim(1, -1).reshape(-1, self.channels)  # a view, where channels come last in memory
+        half = rows.dtype == torch.bfloat16 and self.weight.dtype == torch.float32 and rows.device.type == "cpu"
+        kernels = fused_kernels(self.weight) if half else fused_kernels(rows, self.weight)
+        if kernels is None or not rows.is_contiguous() or rows.numel() == 0:
+            kernels, rows = None, rows.to(self.weight.dtype)
         if self.training:
             mean, variance = self._moments(rows, kernels)
             y = self._bent(rows, mean, (variance + 1e-5).rsqrt(), kernels, normed=True)
@@ -90,7 +98,7 @@ class ChannelLadders(nn.Module):
         if kernels is None:
             variance, mean = torch.var_mean(rows, 0, correction=0)
         else:
-            mean, variance = (torch.from_numpy(part) for part in kernels.moments(rows.detach().numpy()))
+            mean, variance = (torch.from_numpy(part) for part in kernels.moments(_memory(rows)))
         with torch.no_grad():
             many = len(rows) / max(1, len(rows) - 1)
             self.running_mean.lerp_(mean.detach(), self.momentum)
