@@ -3,6 +3,7 @@
     python -m experiments.images                      # all, one after the other; hours on two cores
     python -m experiments.images --methods conv
     python -m experiments.images --check              # the saved models, measured again without training
+    python -m experiments.images --gallery            # docs/images/gallery.png
 
 Each is trained on the 50 000 training images and measured once on the 10 000 test images; settings were chosen on a
 part of the training images. Results are appended to experiments/results/images.jsonl as they come, and the models of
@@ -12,6 +13,7 @@ convolutional ladders are kept beside it. A run that is stopped goes on from its
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 from torch import nn
 
 import cofrnet
+from cofrnet import plot
 from cofrnet.core import prepare
 from cofrnet.datasets import cifar10
 from cofrnet.estimators.image import CoFrNetImageClassifier
@@ -62,19 +65,31 @@ def methods(epochs: int, folder: Path) -> dict[str, CoFrNetImageClassifier]:
     }
 
 
+def gallery(images: Any, labels: Any) -> None:
+    """Draw images and what their pixels add to the score of the class that the kept model chooses."""
+    _, _, _, _, names = cifar10()
+    explanation = cofrnet.load(FOLDER / "images-conv.cofrnet").explain_local(images)
+    explanation = replace(explanation, output_names=tuple(names))
+    plot.gallery(explanation, labels=labels, path=FOLDER.parents[1] / "docs" / "images" / "gallery.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["conv", "ReLU", "pixels D", "pixels DL"])
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--checkpoints", type=Path, default=FOLDER)
     parser.add_argument("--check", action="store_true", help="Measure the saved models again, without training.")
+    parser.add_argument("--gallery", action="store_true", help="Draw what pixels do in 24 test images, and stop.")
     arguments = parser.parse_args()
     prepare()
-    X, y, X_test, y_test, _ = cifar10()
+    X, y, X_test, y_test, names = cifar10()
     if arguments.check:
         for file in sorted(FOLDER.glob("images-*.cofrnet")):
             accuracy = float(np.mean(cofrnet.load(file).predict(X_test) == y_test))
             print(f"{file.name}: accuracy {accuracy:.4f} on {len(y_test)} test images")
+        return
+    if arguments.gallery:
+        gallery(X_test[::400][:24], np.array(names)[y_test[::400][:24]])
         return
     for name in arguments.methods:
         model = methods(arguments.epochs, arguments.checkpoints)[name]

@@ -437,9 +437,17 @@ def test_several_classes_have_pixels_each():
     X, y = lines(90)
     labels = np.where(np.arange(90) % 3 == 0, "nothing", y)
     model = CoFrNetImageClassifier(**{**SMALL, "max_epochs": 1}).fit(X, labels)
-    assert model.explain_local(X[:2]).values.shape == (2, 3, 12, 12)
+    whole = model.explain_local(X[:2], top=None)
+    assert whole.values.shape == (2, 3, 12, 12)
+    first = model.explain_local(X[:2])
+    assert (first.which[:, 0] == whole.scores.argmax(1)).all()
+    for i, c in enumerate(first.which[:, 0]):
+        np.testing.assert_allclose(first.values[i, 0], whole.values[i, c], atol=1e-3 * np.ptp(whole.scores))
+    assert set(first.columns()["output"]) == {first.output_names[c] for c in first.which[:, 0]}
+    with pytest.raises(ValueError, match="top must be None, or 1 or more"):
+        model.explain_local(X[:2], top=0)
     pixels = CoFrNetImageClassifier("DL", max_epochs=1, random_state=0).fit(X, y)
-    explanation = pixels.explain_local(X[:2])
+    explanation = pixels.explain_local(X[:2], top=None)
     total = explanation.values.sum((2, 3)) + explanation.base_values + explanation.gap
     np.testing.assert_allclose(total, explanation.scores, atol=1e-4)
 

@@ -93,7 +93,8 @@ def pictures(outputs=("cat", "$dog$")):
     images = np.broadcast_to(np.linspace(0, 255, 8)[:, None, None], (5, 8, 8, 3)).astype(np.uint8)
     scores = rng.normal(size=(5, len(outputs)))
     base = np.zeros(len(outputs))
-    return ImageExplanation("integrated", values, images, base, scores, 0 * scores, outputs, "score", "adds")
+    which = np.tile(np.arange(len(outputs)), (5, 1))
+    return ImageExplanation("integrated", values, which, images, base, scores, 0 * scores, outputs, "score", "adds")
 
 
 GRID = np.linspace(-1, 1, 15)

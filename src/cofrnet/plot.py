@@ -433,6 +433,17 @@ def _colour_bar(ax: Any, norm: Any, label: str) -> None:
     bar.set_label(f"{label}: blue lowers it, red raises it")
 
 
+def _explained(explanation: ImageExplanation, row: int, output: int | None) -> int:
+    """Where among the scores of an image that are explained the output is; by default the highest of them."""
+    own = explanation.which[row]
+    if output is None:
+        return int(explanation.scores[row, own].argmax())
+    if output not in own:
+        name = explanation.output_names[output]
+        raise ValueError(f"{name!r} must be explained for image {row}; it is not. Use explain_local(..., top=None).")
+    return int(np.flatnonzero(own == output)[0])
+
+
 def gallery(
     explanation: ImageExplanation,
     rows: Sequence[int] | None = None,
@@ -444,7 +455,7 @@ def gallery(
     """Images beside what their pixels do to the score, on one scale for all: an array of Axes.
 
     `rows` are those to show, by default the first 24; `output` is the score that is explained, by default for each
-    image its highest; `labels` are what the images are, to stand beside what the model says.
+    image the highest that is; `labels` are what the images are, to stand beside what the model says.
 
     Paper: the galleries of the supplement.
     """
@@ -453,8 +464,9 @@ def gallery(
         raise ValueError("rows must name one image or more; got none.")
     names, scores = explanation.output_names, explanation.scores
     fixed = None if output is None else _chosen(names, output)[0]
-    which = [int(scores[i].argmax()) if fixed is None else fixed for i in chosen]
-    values = [explanation.values[i, c] for i, c in zip(chosen, which, strict=True)]
+    places = [_explained(explanation, i, fixed) for i in chosen]
+    which = [int(explanation.which[i, place]) for i, place in zip(chosen, places, strict=True)]
+    values = [explanation.values[i, place] for i, place in zip(chosen, places, strict=True)]
     reach = float(np.median([_reach_of(own) for own in values]))
     columns = min(columns, len(chosen))
     lines = -(-len(chosen) // columns)

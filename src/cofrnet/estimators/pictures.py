@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -29,38 +31,49 @@ class Pictures:
     # ------------------------------------------------------------------------------ explaining
 
     def explain_local(
-        self, X: Any, method: Literal["integrated", "gradient"] = "integrated", baseline: Any = None
+        self,
+        X: Any,
+        method: Literal["integrated", "gradient"] = "integrated",
+        baseline: Any = None,
+        top: int | None = 1,
     ) -> ImageExplanation:
-        """What every pixel does to the scores of some images.
+        """What every pixel does to the scores of some images: to the `top` highest of each, None for all.
 
         "integrated": what it adds on the way from the `baseline`, an image like those of X (by default the mean colour
         of the training images), so that base value and pixels sum to the score but for `gap`. "gradient": the slope of
         the score by its brightness. The score is the log-odds of the second class, or one score for each class.
         """
         require(method in ("integrated", "gradient"), "method", method, "'integrated' or 'gradient'")
+        require(top is None or (isinstance(top, Integral) and top >= 1), "top", top, "None, or 1 or more")
         check_is_fitted(self)
         me: Any = self
         images = me._pixels(X)
         _, _, names, unit = me._score_scale()
+        scores = pictures.scores_of(self.model_, images)
+        which = torch.arange(len(names)).expand(len(images), -1)
+        if top is not None and top < len(names):
+            which = scores.argsort(dim=1, descending=True, stable=True)[:, : int(top)]
         common: dict[str, Any] = {
             "method": method,
+            "which": which.numpy().copy(),
             "images": images.permute(0, 2, 3, 1).numpy(),
+            "scores": scores.numpy(),
             "output_names": names,
         }
         if method == "gradient":
-            found, scores = pictures.slopes(self.model_, images)
+            found = pictures.slopes(self.model_, images, which).sum(2)
             return ImageExplanation(
-                values=found.sum(2).numpy(), scores=scores.numpy(), base_values=np.full(len(names), np.nan),
-                gap=np.zeros(tuple(scores.shape)), unit=f"{unit}, per step of 256",
-                definition="slope of the score by the brightness of each pixel", **common,
+                values=found.numpy(), base_values=np.full(len(names), np.nan), gap=np.zeros(which.shape),
+                unit=f"{unit}, per step of 256", definition="slope of the score by the brightness of each pixel",
+                **common,
             )  # fmt: skip
         start = self.model_.mean[:, None, None].expand(self.shape_)
         if baseline is not None:
             start = me._pixels(np.asarray(baseline)[None])[0].float()
-        values, scores, gap = pictures.contributions(self.model_, images, start)
-        base = scores - gap - values.sum((2, 3))
+        values, gap = pictures.contributions(self.model_, images, start, scores, which)
         return ImageExplanation(
-            values=values.numpy(), scores=scores.numpy(), base_values=base.mean(0).numpy(), gap=gap.numpy(), unit=unit,
+            values=values.numpy(), gap=gap.numpy(), unit=unit,
+            base_values=pictures.scores_of(self.model_, start.unsqueeze(0))[0].numpy(),
             definition="what each pixel adds to the score on the way from "
             + ("the mean colour of the training images" if baseline is None else "a given image"),
             **common,

@@ -16,6 +16,7 @@ from cofrnet.files import write_atomically
 __all__ = ["ReportingImages"]
 
 IMAGES, WRONG = 48, 24  # to browse, and how many of them are those the model is most wrong about
+CLASSES = 3  # of each image, whose pixels are shown
 
 
 class ReportingImages:
@@ -88,7 +89,7 @@ class ReportingImages:
         read = isinstance(images, list)
         part = [images[i] for i in some] if read else images[some]
         return {
-            "explanation": me.explain_local(part),
+            "explanation": me.explain_local(part, top=CLASSES),
             "names": [Path(str(own)).name for own in part] if read else [f"image {i}" for i in some],
             "index": some.tolist(),
             "predicted": [str(label) for label in me.predict(part)],

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cofrnet.explain.data import Explanation
 
-__all__ = ["ImageExplanation", "contributions", "slopes"]
+__all__ = ["ImageExplanation", "contributions", "scores_of", "slopes"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -31,13 +31,15 @@ NODES = (16, 32, 64, 128)
 class ImageExplanation(Explanation):
     """What every pixel does to the scores of every image.
 
-    values : (n, q, h, w), channels together: for "integrated" what the pixel adds on the way from the baseline, for
-    "gradient" the slope of the score by its brightness; images : (n, h, w, channels); scores : (n, q); base_values :
-    (q,), NaN for "gradient"; gap : (n, q), what the values fall short of score minus base by.
+    values : (n, k, h, w), channels together: for "integrated" what the pixel adds on the way from the baseline, for
+    "gradient" the slope of the score by its brightness; which : (n, k), the positions of the scores that are explained;
+    images : (n, h, w, channels); scores : (n, q); base_values : (q,), NaN for "gradient"; gap : (n, k), what the values
+    fall short of score minus base by.
     """
 
     method: str
     values: Floats
+    which: NDArray[np.int64]
     images: NDArray[Any]
     base_values: Floats
     scores: Floats
@@ -51,12 +53,11 @@ class ImageExplanation(Explanation):
 
     def columns(self) -> dict[str, Any]:
         """One line for each image, output and pixel."""
-        n, q, h, w = self.values.shape
-        places = np.indices((n, q, h, w)).reshape(4, -1)
+        places = np.indices(self.values.shape).reshape(4, -1)
         names = np.array(self.output_names, dtype=object)
         return {
             "row": places[0],
-            "output": names[places[1]],
+            "output": names[self.which[places[0], places[1]]],
             "y": places[2],
             "x": places[3],
             "value": self.values.reshape(-1),
@@ -66,10 +67,10 @@ class ImageExplanation(Explanation):
         """How much of what is added comes from which part of the image, for the first of them."""
         lines = [self.definition, f"scale: {self.unit}"]
         for i in range(min(3, len(self))):
-            for c, output in enumerate(self.output_names):
-                own = np.abs(self.values[i, c])
-                y, x = np.unravel_index(int(own.argmax()), own.shape)
-                lines.append(f"row {i}, {output}: score {self.scores[i, c]:.4g}; strongest pixel: line {y}, column {x}")
+            for values, c in zip(np.abs(self.values[i]), self.which[i], strict=True):
+                y, x = np.unravel_index(int(values.argmax()), values.shape)
+                said = f"row {i}, {self.output_names[c]}: score {self.scores[i, c]:.4g}"
+                lines.append(f"{said}; strongest pixel: line {y}, column {x}")
         return "\n".join(lines)
 
 
@@ -87,48 +88,52 @@ def _exactly(model: Any) -> Iterator[None]:
             model.precision = before
 
 
-def slopes(model: Any, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes of every score by every pixel, (n, q, channels, h, w), and the scores, (n, q)."""
-    found, scores = [], []
+def slopes(model: Any, images: Tensor, which: Tensor) -> Tensor:
+    """Slopes of some scores of each image by its pixels, (n, k, channels, h, w); which : (n, k), of scores."""
+    found = []
     with _exactly(model):
-        for part in images.split(AT_ONCE):
+        for part, own in zip(images.split(AT_ONCE), which.split(AT_ONCE), strict=True):
             x = part.float().requires_grad_()
-            score = model(x)
-            scores.append(score.detach())
-            rows = [torch.autograd.grad(own.sum(), x, retain_graph=True)[0] for own in score.T]
+            chosen = model(x).gather(1, own)
+            rows = [torch.autograd.grad(score.sum(), x, retain_graph=True)[0] for score in chosen.T]
             found.append(torch.stack(rows, 1))
-    return torch.cat(found), torch.cat(scores)
+    return torch.cat(found)
 
 
-def contributions(model: Any, images: Tensor, baseline: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What each pixel adds on the way from the baseline, (n, q, h, w), the scores, and what the sums fall short by.
+@torch.no_grad()
+def scores_of(model: Any, images: Tensor) -> Tensor:
+    """Scores in single precision, (n, q)."""
+    with _exactly(model):
+        return torch.cat([model(part) for part in images.split(AT_ONCE)])
+
+
+def contributions(model: Any, images: Tensor, baseline: Tensor, scores: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+    """What each pixel adds to some scores on the way from the baseline, (n, k, h, w), and what the sums fall short by.
 
     The integral has more nodes for images whose sums are off by more than a thousandth of the range of the scores.
 
-    Shapes: images (n, channels, h, w), baseline (channels, h, w).
+    Shapes: images (n, channels, h, w), baseline (channels, h, w), scores (n, q), which (n, k).
     """
-    with _exactly(model), torch.no_grad():
-        scores = torch.cat([model(part) for part in images.split(AT_ONCE)])
-        base = model(baseline.unsqueeze(0))
-    difference = scores - base
+    base = scores_of(model, baseline.unsqueeze(0))
+    difference = (scores - base).gather(1, which)
     tolerance = 1e-3 * float(torch.cat([scores, base]).max() - torch.cat([scores, base]).min())
-    values = torch.zeros(len(images), scores.shape[1], *images.shape[2:])
+    values = torch.zeros(*which.shape, *images.shape[2:])
     gap = difference.clone()
     left = torch.arange(len(images))
     for nodes in NODES:
-        values[left] = _integrals(model, images[left].float() - baseline, baseline, nodes)
+        values[left] = _integrals(model, images[left].float() - baseline, baseline, which[left], nodes)
         gap[left] = difference[left] - values[left].sum((2, 3))
         left = left[(gap[left].abs() > tolerance).any(1)]
         if len(left) == 0:
             break
-    return values, scores, gap
+    return values, gap
 
 
-def _integrals(model: Any, steps: Tensor, baseline: Tensor, nodes: int) -> Tensor:
-    """Means of the slopes along the lines from the baseline, times the steps: (n, channels, h, w) to (n, q, h, w)."""
+def _integrals(model: Any, steps: Tensor, baseline: Tensor, which: Tensor, nodes: int) -> Tensor:
+    """Means of the slopes along the lines from the baseline, times the steps: (n, channels, h, w) to (n, k, h, w)."""
     points, shares = np.polynomial.legendre.leggauss(nodes)
     total: Tensor | float = 0.0
     for point, share in zip((points + 1) / 2, shares / 2, strict=True):
-        total = total + float(share) * slopes(model, baseline + float(point) * steps)[0]
+        total = total + float(share) * slopes(model, baseline + float(point) * steps, which)
     assert isinstance(total, Tensor)
     return (total * steps.unsqueeze(1)).sum(2)

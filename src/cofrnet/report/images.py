@@ -17,7 +17,6 @@ from cofrnet.report import metric_words, quality_note, render, script, short
 __all__ = ["ImagePage", "html_of_images"]
 
 MOST_SIDE = 96  # pixels of an image in the page; larger ones are shrunk, by means of blocks
-MOST_CLASSES = 5  # whose pixels are in the page, for each image
 
 
 @dataclass(frozen=True)
@@ -90,15 +89,14 @@ def _data(page: ImagePage) -> dict[str, Any]:
 
 
 def _images(page: ImagePage, explanation: ImageExplanation) -> dict[str, Any]:
-    """Pixels and what they do as bytes; of each image the classes with the highest scores."""
+    """Pixels and what they do, as bytes."""
     step = -(-max(explanation.images.shape[1:3]) // MOST_SIDE)
     pictures = _shrunk(explanation.images.astype(np.float64), step)
     channels = pictures.shape[3]
     pictures = np.repeat(pictures, 3, axis=3) if channels < 3 else pictures[..., :3]
-    shown = np.argsort(-explanation.scores, axis=1, kind="stable")[:, :MOST_CLASSES]
     values, reach = [], []
-    for i, classes in enumerate(shown):
-        own = step**2 * _shrunk(explanation.values[i, classes][..., None], step)[..., 0]  # what a block adds in all
+    for found in explanation.values:
+        own = step**2 * _shrunk(found[..., None], step)[..., 0]  # what a block adds in all
         most = [max(float(np.quantile(np.abs(part), 0.99)), 1e-12) for part in own]
         values.append([_packed(np.clip(100 * part / size, -127, 127)) for part, size in zip(own, most, strict=True)])
         reach.append(short(most, 6))
@@ -108,7 +106,7 @@ def _images(page: ImagePage, explanation: ImageExplanation) -> dict[str, Any]:
         "index": list(page.index),
         "names": list(page.names),
         "pixels": [base64.b64encode(own.clip(0, 255).round().astype(np.uint8).tobytes()).decode() for own in pictures],
-        "shown": shown.tolist(),
+        "shown": explanation.which.tolist(),
         "values": values,
         "reach": reach,
         "scores": short(explanation.scores, 6),

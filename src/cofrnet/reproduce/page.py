@@ -14,7 +14,7 @@ from scipy.stats import ttest_rel
 from cofrnet import plot
 from cofrnet.datasets import FUNCTIONS
 from cofrnet.files import write_atomically
-from cofrnet.reproduce import data_tables, functions, texts
+from cofrnet.reproduce import data_tables, functions, pictures, texts
 from cofrnet.reproduce.claims import CHANGES
 from cofrnet.reproduce.claims import TABLES as CLAIM_TABLES
 from cofrnet.reproduce.records import Records
@@ -36,7 +36,7 @@ SIGNIFICANT = 0.05
 def write_pages(folder: Path, docs: Path) -> tuple[Path, Path]:
     """Write reproduction.md and reproduction.html of all results in the folder; returns their paths."""
     parts: list[Callable[[Path, Path], list[str]]] = [
-        _summary, _synperf, _figure3, _realexp, _texts, _figure4, _clouds, _claims,
+        _summary, _synperf, _figure3, _realexp, _texts, pictures.section, _figure4, _clouds, _claims,
     ]  # fmt: skip
     lines = ["# The paper, reproduced", ""]
     for part in parts:
