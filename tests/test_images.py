@@ -433,6 +433,14 @@ def test_pixels_add_up(fitted):
         fitted.explain_local(X, method="other")
 
 
+def test_smoothed_values_are_means_of_neighbours(fitted):
+    explanation = fitted.explain_local(lines(2)[0])
+    found = explanation.smoothed(1).values
+    np.testing.assert_allclose(found[:, :, 4, 7], explanation.values[:, :, 3:6, 6:9].mean((2, 3)), rtol=1e-5)
+    assert found.shape == explanation.values.shape
+    assert explanation.smoothed(0) is explanation
+
+
 def test_several_classes_have_pixels_each():
     X, y = lines(90)
     labels = np.where(np.arange(90) % 3 == 0, "nothing", y)

@@ -430,7 +430,7 @@ def _colour_bar(ax: Any, norm: Any, label: str) -> None:
 
     axes = np.ravel(ax)
     bar = axes[0].figure.colorbar(ScalarMappable(norm, SIGNED), ax=axes.tolist(), shrink=0.7, pad=0.02)
-    bar.set_label(f"{label}: blue lowers it, red raises it")
+    bar.set_label(f"{label} (red raises)")
 
 
 def _explained(explanation: ImageExplanation, row: int, output: int | None) -> int:
@@ -449,19 +449,23 @@ def gallery(
     rows: Sequence[int] | None = None,
     output: str | int | None = None,
     labels: Sequence[Any] | None = None,
+    smooth: int | None = None,
     columns: int = 6,
     path: str | Path | None = None,
 ) -> NDArray[Any]:
     """Images beside what their pixels do to the score, on one scale for all: an array of Axes.
 
     `rows` are those to show, by default the first 24; `output` is the score that is explained, by default for each
-    image the highest that is; `labels` are what the images are, to stand beside what the model says.
+    image the highest that is; `labels` are what the images are, to stand beside what the model says;
+    `smooth` shows means over neighbours up to so many pixels away, by default a 24th of the image, 0 for none.
 
     Paper: the galleries of the supplement.
     """
     chosen = list(range(min(24, len(explanation)))) if rows is None else list(rows)
     if not chosen:
         raise ValueError("rows must name one image or more; got none.")
+    smooth = min(explanation.images.shape[1:3]) // 24 if smooth is None else smooth
+    explanation = explanation.smoothed(smooth)
     names, scores = explanation.output_names, explanation.scores
     fixed = None if output is None else _chosen(names, output)[0]
     places = [_explained(explanation, i, fixed) for i in chosen]
@@ -482,7 +486,8 @@ def gallery(
         right.set_title(_literal(f"{names[c][:14]} {scores[i, c]:+.2g}"), fontsize=9)
     from matplotlib.colors import Normalize
 
-    _colour_bar(axes, Normalize(-reach, reach), "adds to the score")
+    around = f", mean of {2 * smooth + 1} by {2 * smooth + 1}" if smooth else ""
+    _colour_bar(axes, Normalize(-reach, reach), f"a pixel adds to the score{around}")
     _saved(axes[0, 0], path)
     return axes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,19 @@ class ImageExplanation(Explanation):
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def smoothed(self, reach: int) -> ImageExplanation:
+        """The same with the mean over neighbours up to `reach` pixels away in place of each value, for looking at.
+
+        Neighbouring pixels of a deep network often add much with opposite signs; what an area adds is easier to see.
+        """
+        if reach < 1:
+            return self
+        found = self.values
+        for axis in (2, 3):
+            wide = np.pad(found, [(reach, reach) if a == axis else (0, 0) for a in range(4)], mode="edge")
+            found = np.lib.stride_tricks.sliding_window_view(wide, 2 * reach + 1, axis=axis).mean(-1)
+        return replace(self, values=found)
 
     def columns(self) -> dict[str, Any]:
         """One line for each image, output and pixel."""

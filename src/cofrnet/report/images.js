@@ -25,12 +25,32 @@ function paint(canvas, pixels, values, strength) {
   context.putImageData(drawing, 0, 0);
 }
 
+// Means over neighbours up to so many pixels away: what an area does is easier to see than single pixels.
+function smoothed(values, reach) {
+  const { width, height } = data.images;
+  if (!reach) return values;
+  const blur = (from, count, other, step, jump) => {
+    const found = new Float32Array(from.length);
+    for (let line = 0; line < other; line += 1) {
+      for (let i = 0; i < count; i += 1) {
+        let sum = 0;
+        for (let j = i - reach; j <= i + reach; j += 1) sum += from[line * jump + Math.min(count - 1, Math.max(0, j)) * step];
+        found[line * jump + i * step] = sum / (2 * reach + 1);
+      }
+    }
+    return found;
+  };
+  return blur(blur(values, width, height, 1, width), height, width, width, 1);
+}
+
+const largest = (values) => values.reduce((size, value) => Math.max(size, Math.abs(value)), 1e-9);
+
 function drawImages() {
   if (!data.images) return;
   const { index, names, pixels, shown, values, reach, scores, predicted, actual, loss } = data.images;
   const known = actual !== null;
   const pictures = pixels.map(bytesOf);
-  const overlays = values.map((own) => own.map((text) => new Int8Array(bytesOf(text).buffer)));
+  const overlays = values.map((own) => own.map((text) => Float32Array.from(new Int8Array(bytesOf(text).buffer))));
   const tiles = byId("tiles");
   let [chosen, which] = [-1, 0];
 
@@ -41,8 +61,10 @@ function drawImages() {
     byId("image-title").textContent = `${names[chosen]}: ${data.classes[best]}, ${percent(shares[best])}`;
     byId("image-said").textContent = known ? `Actual: ${actual[chosen]}${actual[chosen] === predicted[chosen] ? "." : ", so the model is wrong."}` : "";
     paint(byId("image-plain"), pictures[chosen]);
-    paint(byId("image-why"), pictures[chosen], overlays[chosen][which], Number(byId("strength").value) / 100);
-    byId("image-legend").textContent = `Full colour is ${short(reach[chosen][which])} or more for a pixel (${data.unit}).`;
+    const values = smoothed(overlays[chosen][which], Number(byId("smooth").value));
+    const most = Number(byId("smooth").value) ? largest(values) : 100;
+    paint(byId("image-why"), pictures[chosen], values.map((value) => (100 * value) / most), Number(byId("strength").value) / 100);
+    byId("image-legend").textContent = `Full colour is ${short((reach[chosen][which] * most) / 100)} or more for a pixel (${data.unit}).`;
     byId("image-classes").replaceChildren(...shown[chosen].map((c, place) => {
       const radio = element("input", { type: "radio", name: "image-class", checked: place === which });
       radio.addEventListener("input", () => { which = place; detail(); });
@@ -61,7 +83,13 @@ function drawImages() {
     byId("image-count").textContent = `${found.length} of ${index.length} images`;
     tiles.replaceChildren(...found.map((i) => {
       const picture = element("canvas", { "aria-hidden": "true" });
-      paint(picture, pictures[i], byId("all-why").checked ? overlays[i][0] : null, 0.8);
+      if (byId("all-why").checked) {
+        const values = smoothed(overlays[i][0], Number(byId("smooth").value));
+        const most = Number(byId("smooth").value) ? largest(values) : 100;
+        paint(picture, pictures[i], values.map((value) => (100 * value) / most), 0.8);
+      } else {
+        paint(picture, pictures[i]);
+      }
       const right = !known || actual[i] === predicted[i];
       const said = right ? predicted[i] : `${predicted[i]}, is ${actual[i]}`;
       const tile = element("button", { type: "button", className: right ? "tile" : "tile wrong", title: names[i] }, picture, element("span", {}, clipped(said, 24)));
@@ -76,6 +104,7 @@ function drawImages() {
   };
   for (const id of ["find-image", "image-order", "all-why"]) if (byId(id)) byId(id).addEventListener("input", write);
   byId("strength").addEventListener("input", detail);
+  byId("smooth").addEventListener("input", () => (byId("all-why").checked ? write() : detail()));
   write();
 }
 
