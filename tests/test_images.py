@@ -76,6 +76,60 @@ def test_channels_are_normalised_and_bent(depth, last, training):
 
 
 @pytest.mark.parametrize("training", [True, False])
+def test_second_derivatives_are_those_of_plain_operations(training):
+    torch.manual_seed(0)
+    module = ChannelLadders(3, 2).double().train(training)
+    with torch.no_grad():
+        for part in module.parameters():
+            part.normal_()
+    x = torch.randn(4, 3, 2, 2, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    found = []
+    for way in ("fused", "reference"):
+        with backend(way):
+            own = x.clone().requires_grad_()
+            (slope,) = torch.autograd.grad((module(own) ** 2).sum(), own, create_graph=True)
+            found.append(torch.autograd.grad((slope**2).sum(), [own, *module.parameters()]))
+    for fused, plain_one in zip(*found, strict=True):
+        torch.testing.assert_close(fused, plain_one, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [300, 40_000])
+def test_moments_are_right_far_from_zero_and_on_several_threads(rows):
+    from cofrnet.compiled.channels import bend, bend_gradients, moments
+
+    rng = np.random.default_rng(0)
+    x = (1000 + rng.normal(size=(rows, 8))).astype(np.float32)
+    x[0] = 4000
+    mean, variance = moments(x)
+    np.testing.assert_allclose(mean, x.astype(np.float64).mean(0), rtol=1e-6)
+    np.testing.assert_allclose(variance, x.astype(np.float64).var(0), rtol=1e-4)
+    w, b = rng.normal(size=(2, 3, 8)).astype(np.float32)
+    g, y, out = (np.empty_like(x) for _ in range(3))
+    g[:] = rng.normal(size=x.shape)
+    inverse = (1 / np.sqrt(variance)).astype(np.float32)
+    bend(x, mean, inverse, w, b, 1.0, y)
+    by_w, by_b = bend_gradients(x, mean, inverse, w, b, 1.0, g, out, False)
+    wide = [torch.from_numpy(own.astype(np.float64)).requires_grad_() for own in (x, w, b)]
+    u = (wide[0] - torch.from_numpy(mean).double()) * torch.from_numpy(inverse).double()
+    t = wide[1][2] * u + wide[2][2]
+    for k in (1, 0):
+        t = wide[1][k] * u + wide[2][k] + t / (t * t + 1)
+    t.backward(torch.from_numpy(g.astype(np.float64)))
+    np.testing.assert_allclose(y, t.detach(), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(out, wide[0].grad, rtol=1e-3, atol=1e-3)
+    for found, expected in ((by_w, wide[1].grad), (by_b, wide[2].grad)):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+def test_what_is_no_number_stays_so_in_half_precision():
+    module = ChannelLadders(2).eval()
+    x = torch.tensor([[float("nan"), 1.0]]).view(1, 2, 1, 1).contiguous(memory_format=torch.channels_last).bfloat16()
+    y = module(x)
+    assert y[0, 0].isnan().all()
+    assert not y[0, 1].isnan().any()
+
+
+@pytest.mark.parametrize("training", [True, False])
 def test_half_precision_is_single_precision_rounded(training):
     torch.manual_seed(0)
     module = ChannelLadders(6, 2).train(training)
@@ -275,7 +329,7 @@ def test_files_of_images(tmp_path):
         (np.zeros((3, 4)), "must be images"),
         (np.array([["a"]]), "must be images"),
         (np.zeros((2, 0, 4, 3)), "at least one pixel"),
-        (np.zeros((2, 4, 4, 7)), "1 to 4 channels"),
+        (np.zeros((2, 4, 4, 7)), "1, 3 or 4 channels"),
         ([np.zeros((4, 4)), np.zeros((5, 4))], "one size"),
         (np.full((1, 2, 2), np.nan), "must be finite"),
     ],
@@ -467,6 +521,60 @@ def png(pixels):
     memory = io.BytesIO()
     Image.fromarray(pixels).save(memory, "png")
     return memory.getvalue()
+
+
+def test_an_image_scores_alone_as_among_others():
+    X, y = lines(40)
+    dark = X.copy()
+    dark[3] = dark[3] // 200  # pixels of 0 and 1
+    for images in (dark, dark.astype(np.float32), dark.astype(np.float32) / 255, dark.astype(np.uint16) * 257):
+        model = CoFrNetImageClassifier(**SMALL | {"max_epochs": 1}).fit(images, y)
+        np.testing.assert_allclose(model.decision_function(images[3:4]), model.decision_function(images)[3], atol=1e-2)
+    with pytest.raises(ValueError, match="pixels must be from 0 to 255"):
+        model.fit(X.astype(np.int32) + 300, y)
+
+
+def test_a_fit_that_had_ended_is_not_trained_on(tmp_path):
+    X, y = lines(60)
+    held, labels = lines(30, seed=2)
+    options = SMALL | {"max_epochs": 30, "early_stopping": True, "n_iter_no_change": 2, "learning_rate": 0.2}
+    ends = []
+    for _ in range(3):
+        model = CoFrNetImageClassifier(**options, checkpoint=tmp_path / "c.ckpt").fit(X, y, X_val=held, y_val=labels)
+        ends.append((model.n_iter_, digest(model)))
+    assert len(set(ends)) == 1
+
+
+@pytest.mark.parametrize("change", [{"augment": False}, {"precision": "bfloat16"}])
+def test_checkpoints_of_other_settings_are_refused(tmp_path, change):
+    X, y = lines(40)
+    options = SMALL | {"max_epochs": 2, "checkpoint": tmp_path / "c.ckpt", "precision": "float32"}
+    CoFrNetImageClassifier(**options).fit(X, y)
+    with pytest.raises(ValueError, match="another"):
+        CoFrNetImageClassifier(**options | change).fit(X, y)
+
+
+def test_fitting_leaves_the_global_random_state_alone():
+    X, y = lines(40)
+    before = torch.get_rng_state()
+    CoFrNetImageClassifier(**SMALL | {"max_epochs": 1}).fit(X, y)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"widths": 32}, "widths must be a list"),
+        ({"residual": 1}, "residual must be a list"),
+        ({"n_iter_no_change": "x"}, "n_iter_no_change must be None"),
+        ({"widths": (4, 4, 4, 4, 4)}, "at least 16 by 16 pixels for 5 stages"),
+        ({"stem_stride": 0}, "stem_stride must be 'auto'"),
+    ],
+)
+def test_wrong_settings_are_named(settings, said):
+    X, y = lines(20)
+    with pytest.raises(ValueError, match=said):
+        CoFrNetImageClassifier(**SMALL | settings).fit(X, y)
 
 
 @pytest.mark.parametrize("wrapped", [True, False])

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor, load
 from cofrnet.estimators.scoring import TableScorer
@@ -79,8 +80,11 @@ def test_models_solved_in_float64_are_scored_in_it(tmp_path):
     y = X["a"] * X["b"]
     model = CoFrNetRegressor(solver="least_squares", variant="F", n_ladders=2, random_state=0).fit(X, y)
     scorer = TableScorer.read(saved(model, tmp_path))
-    found = scorer.predict(pa.Table.from_pandas(X, preserve_index=False))
-    np.testing.assert_allclose(found, model.predict(X), atol=1e-5)
+    rows = pa.Table.from_pandas(X, preserve_index=False)
+    expected = model.predict(X)
+    assert model.model_.head.dtype == torch.float64
+    np.testing.assert_allclose(scorer.predict(rows), expected, atol=3e-6)  # whose inputs are float32
+    assert (scorer.predict(rows.select(["b", "a"])) == scorer.predict(rows)).all()  # columns by their names
 
 
 @pytest.mark.parametrize("settings", [{"variant": "DL", "n_ladders": 3}, {"interactions": 1}])

@@ -15,6 +15,7 @@ from cofrnet.cli.output import busy, print_texts, say, tell
 from cofrnet.cli.pictures import reads_images
 from cofrnet.cli.using import load_model, read_rows, reads_text
 from cofrnet.files import require_writable, write_atomically
+from cofrnet.images import image_name
 
 __all__: list[str] = []
 
@@ -82,7 +83,8 @@ def explain_local(
     X = read_rows(estimator, data, None, format)[0]
     chosen = _rows(rows, len(X))
     if reads_images(estimator):
-        _give(estimator.explain_local([X[i] for i in chosen], method=method.value), out, as_json)
+        found = estimator.explain_local([X[i] for i in chosen], method=method.value)
+        _give(replace(found, rows=np.array(chosen)), out, as_json)
         return
     X = X[chosen] if not hasattr(X, "take") or hasattr(X, "dtype") else X.take(chosen)
     if reads_text(estimator):
@@ -172,7 +174,7 @@ def plot(
             raise typer.BadParameter("of images name DATA, and --row or no option: a gallery is drawn, or one image.")
         shown = evenly(len(X), 24).tolist() if row is None else [row]
         explanation = estimator.explain_local([X[i] for i in shown])
-        axes = draw.gallery(explanation, labels=[Path(str(X[i])).name for i in shown])
+        axes = draw.gallery(explanation, labels=[image_name(X[i]) for i in shown])
     elif reads_text(estimator):
         if feature is not None or pair is not None or curves:
             raise typer.BadParameter("a model of texts has words and no curves: use --cloud, --row, or neither.")

@@ -33,7 +33,7 @@ def _remarks() -> Console:
 
 def _follows() -> bool:
     """Whether this is one of several processes that torchrun started, and not the first: that one speaks for all."""
-    return os.environ.get("RANK", "0") != "0"
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and os.environ.get("RANK", "0") != "0"
 
 
 def tell(text: str) -> None:

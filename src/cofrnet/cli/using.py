@@ -321,6 +321,8 @@ def evaluate(
     """
     estimator = load_model(model)
     X, y = read_rows(estimator, data, None if reads_images(estimator) else target_of(estimator, target), format)
+    if y is None and Path(data).is_dir():
+        raise ValueError(f"{data} must have a folder of images for each class; it has images and no folders.")
     if y is None:
         X, y = read_rows(estimator, data, target_of(estimator, target), format)
     quality = estimator.quality(X, y)

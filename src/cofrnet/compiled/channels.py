@@ -63,15 +63,21 @@ def _gradient_block(
     square: Any,
     g: Array,
     out: Array,
-    sums: Array,
+    all_sums: Array,
 ) -> None:
-    """By u into `out`; `sums` (2 + 2 (d+1), C) get g_u, g_u u, and for each rung what comes to its weight and bias."""
+    """By u into `out`; the sums, (2 + 2 (d+1), C), are of g_u, g_u u, and for each rung of what comes to its weight and
+    bias: of a few rows in the dtype of the ladders, then in float64.
+    """
     depth, channels = len(w) - 1, x.shape[1]
     t = np.empty((depth + 1, channels), dtype=w.dtype)
     u = np.empty(channels, dtype=w.dtype)
     s = np.empty(channels, dtype=w.dtype)
     total = np.empty(channels, dtype=w.dtype)
+    sums = np.zeros((2 + 2 * len(w), channels), dtype=w.dtype)
     for i in range(first, last):
+        if (i - first) % BLOCK == 0:
+            all_sums += sums
+            sums[:] = 0
         source, slope, target = x[i], g[i], out[i]
         for c in range(channels):
             u[c] = (wide(source[c]) - mean[c]) * inverse[c]
@@ -103,6 +109,7 @@ def _gradient_block(
             target[c] = narrow(total[c], target[c])
             sum_g[c] += total[c]
             sum_gu[c] += total[c] * u[c]
+    all_sums += sums
 
 
 @jit_parallel
@@ -139,13 +146,18 @@ def _centre_parallel(x: Array, mean: Array, inverse: Array, a: Array, b: Array, 
 
 @jit
 def _moment_block(first: int, last: int, x: Array, shift: Array, sums: Array) -> None:
-    one, two = sums[0], sums[1]
-    for i in range(first, last):
-        source = x[i]
-        for c in range(x.shape[1]):
-            value = wide(source[c]) - shift[c]
-            one[c] += value
-            two[c] += value * value
+    """Sums of values and squares into `sums` of float64, (2, C), by way of sums of a few rows in the dtype of x."""
+    few = np.zeros((2, x.shape[1]), dtype=shift.dtype)
+    one, two = few[0], few[1]
+    for start in range(first, last, BLOCK):
+        few[:] = 0
+        for i in range(start, min(start + BLOCK, last)):
+            source = x[i]
+            for c in range(x.shape[1]):
+                value = wide(source[c]) - shift[c]
+                one[c] += value
+                two[c] += value * value
+        sums += few
 
 
 @jit_parallel
@@ -163,10 +175,10 @@ PARTS = 16  # sums are made in as many parts, whatever the number of threads, so
 
 def moments(x: Array) -> tuple[Array, Array]:
     """Mean and variance of each channel, (C,). Shapes: x (rows, C)."""
-    shift = widened(x[0])
-    sums = np.zeros((PARTS, 2, x.shape[1]), dtype=shift.dtype)
+    shift = widened(x[:BLOCK]).mean(0)
+    sums = np.zeros((PARTS, 2, x.shape[1]))
     team.run(_moments_parts, _moments_parallel, x.size, x, shift, sums)
-    one, two = sums.astype(np.float64).sum(0) / len(x)
+    one, two = sums.sum(0) / len(x)
     return (shift + one).astype(shift.dtype), np.maximum(two - one * one, 0).astype(shift.dtype)
 
 
@@ -194,9 +206,9 @@ def bend_gradients(
     With `normed`, mean and inverse are those of x itself, and depend on it.
     """
     square = w.dtype.type(epsilon * epsilon)
-    sums = np.zeros((PARTS, 2 + 2 * len(w), x.shape[1]), dtype=w.dtype)
+    sums = np.zeros((PARTS, 2 + 2 * len(w), x.shape[1]))
     team.run(_gradient_parts, _gradient_parallel, 8 * x.size, x, mean, inverse, w, b, square, g, out, sums)
-    whole = sums.astype(np.float64).sum(0)
+    whole = sums.sum(0)
     scale = 1 / len(x) if normed else 0.0
     means = [(scale * part).astype(w.dtype) for part in whole[:2]]
     team.run(_centre_serial, _centre_parallel, x.size, x, mean, inverse, *means, out)
@@ -216,15 +228,15 @@ def _gradient_parts(
 
 
 def prepare_channels() -> None:
-    """Compile what is here for float32."""
-    x = np.ones((4, 4), dtype=np.float32)
-    mean = np.ones(4, dtype=np.float32)
-    square = np.float32(1)
-    for own in (_bend_serial, _bend_parallel):
-        own(x, mean, mean, x[:2], x[:2], square, x.copy())
-    for grad in (_gradient_parts, _gradient_parallel):
-        grad(x, mean, mean, x[:2], x[:2], square, x, x.copy(), np.zeros((2, 6, 4), dtype=np.float32))
-    for centre in (_centre_serial, _centre_parallel):
-        centre(x, mean, mean, mean, mean, x.copy())
-    for moment in (_moments_parts, _moments_parallel):
-        moment(x, mean, np.zeros((2, 2, 4), dtype=np.float32))
+    """Compile what is here for float32, and for rows of bfloat16."""
+    w = np.ones((2, 4), dtype=np.float32)
+    mean, square = w[0], np.float32(1)
+    for x in (np.ones((4, 4), dtype=np.float32), np.ones((4, 4), dtype=np.uint16)):
+        for own in (_bend_serial, _bend_parallel):
+            own(x, mean, mean, w, w, square, x.copy())
+        for grad in (_gradient_parts, _gradient_parallel):
+            grad(x, mean, mean, w, w, square, x, x.copy(), np.zeros((2, 6, 4)))
+        for centre in (_centre_serial, _centre_parallel):
+            centre(x, mean, mean, mean, mean, x.copy())
+        for moment in (_moments_parts, _moments_parallel):
+            moment(x, mean, np.zeros((2, 2, 4)))

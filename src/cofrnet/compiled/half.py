@@ -40,7 +40,9 @@ def _narrow(_: Any, value: Any, like: Any) -> Any:
         bits = builder.bitcast(arguments[0], _BITS)
         odd = builder.and_(builder.lshr(bits, ir.Constant(_BITS, 16)), ir.Constant(_BITS, 1))
         bits = builder.add(bits, builder.add(odd, ir.Constant(_BITS, 0x7FFF)))
-        return builder.trunc(builder.lshr(bits, ir.Constant(_BITS, 16)), ir.IntType(16))
+        bits = builder.trunc(builder.lshr(bits, ir.Constant(_BITS, 16)), ir.IntType(16))
+        is_nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.select(is_nan, ir.Constant(ir.IntType(16), 0x7FC0), bits)
 
     half = like == types.uint16
     return (types.uint16 if half else value)(value, like), rounded if half else unchanged

@@ -101,7 +101,8 @@ class Fitting:
             if self.warm_start and hasattr(self, "history_"):  # a fit that goes on from another is not that one
                 tensors += [parameter.detach() for parameter in model.parameters()]
             seed = None if self.random_state is None else generator.initial_seed()
-            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss), seed], *tensors)
+            more = [getattr(data, "settings", None), getattr(model, "precision", None)]
+            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss), seed, *more], *tensors)
             checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
         if project is not None:
             project()

@@ -21,7 +21,7 @@ from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.pictures import Pictures
 from cofrnet.estimators.reporting_images import ReportingImages
-from cofrnet.estimators.saving_images import SavingImages
+from cofrnet.estimators.saving_images import SavingImages, sized
 from cofrnet.explain.subject import evenly
 from cofrnet.images import ImageError, decoded, image_folder
 from cofrnet.images.parquet import image_table
@@ -36,6 +36,7 @@ from cofrnet.training import (
     MultinomialLogLoss,
     Rows,
     SkippedImagesWarning,
+    crew,
 )
 
 __all__ = ["CoFrNetImageClassifier", "as_images"]
@@ -43,6 +44,7 @@ __all__ = ["CoFrNetImageClassifier", "as_images"]
 Floats = NDArray[np.floating[Any]]
 
 STATISTICS = 512  # files that means and deviations of the channels are taken from
+AT_ONCE = 64  # files that are read together
 LARGE = 96  # pixels from which the first stage shrinks the image
 SETTLED = 4096  # images in memory that running means and variances are taken from at the end
 
@@ -89,9 +91,12 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
     ----------
     classes_ : ndarray
     shape_ : tuple, (channels, height, width) of the images
+    to_one_ : whether pixels of floats go to 1 (else to 255); None where training had no floats
     model_ : ImageCoFrNet or PixelCoFrNet
     history_, n_iter_, best_epoch_
     """
+
+    to_one_: bool | None
 
     def __init__(
         self,
@@ -182,16 +187,16 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             return self._fit_files(files, y, sample_weight, X_val, y_val, again)
         if (X_val is None) != (y_val is None):
             raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
-        images = as_images(X)
+        images = as_images(X, self.to_one_ if again else None)
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(images), len(targets))
         weight = self._balance(targets, checked_weight(sample_weight, len(images)))
-        rng = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        rng, generator = self._random()
         rows, held = self._split(targets, rng, given=X_val is not None)
         if not again:
             self.shape_ = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
-            self.model_ = self._new_model(images[torch.from_numpy(rows)], generator)
+            self.to_one_ = _goes_to_one(X)
+            self.model_ = self._new_model(images[torch.from_numpy(rows[evenly(len(rows), SETTLED)])], generator)
         self._require_shape(images)
         kept = torch.from_numpy(rows)
         y_kept = torch.from_numpy(np.asarray(targets)[rows])
@@ -200,9 +205,12 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         data = Images(images if len(rows) == len(images) else images[kept], y_kept, scaled, shift, self.augment)
         validation = None
         if held is not None:
-            validation = Rows(images[torch.from_numpy(held)], torch.from_numpy(np.asarray(targets)[held]))
+            counted = (
+                None if weight is None else torch.from_numpy((weight[held] / weight[held].mean()).astype(np.float32))
+            )
+            validation = Rows(images[torch.from_numpy(held)], torch.from_numpy(np.asarray(targets)[held]), counted)
         if X_val is not None:
-            given, t_val = as_images(X_val), self._checked_targets(y_val, reset=False)
+            given, t_val = as_images(X_val, self.to_one_), self._checked_targets(y_val, reset=False)
             require_same_length(len(given), len(t_val))
             self._require_shape(given)
             validation = Rows(given, torch.from_numpy(np.asarray(t_val)))
@@ -210,26 +218,37 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self._settle(data.x[torch.from_numpy(evenly(len(data), SETTLED))])
         return self
 
+    def _random(self) -> tuple[np.random.RandomState, torch.Generator]:
+        """What draws rows to hold out, and all else; the same in all processes that train together."""
+        seed = crew().agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        return np.random.RandomState(seed), torch.Generator().manual_seed(seed)
+
     def _fit_files(self, files: list[Any], y: Any, sample_weight: Any, X_val: Any, y_val: Any, again: bool) -> Self:
         """Fit to images in files, as they are read."""
-        require(sample_weight is None and self.class_weight is None, "sample_weight", sample_weight, "None for files")
+        require(sample_weight is None, "sample_weight", sample_weight, "None for files: they have no weights")
+        require(self.class_weight is None, "class_weight", self.class_weight, "None for files: they have no weights")
+        if (X_val is None) != (y_val is None) and not isinstance(X_val, str | Path):
+            raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(files), len(targets))
-        rng = check_random_state(self.random_state)
-        generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        rng, generator = self._random()
         rows, held = self._split(targets, rng, given=X_val is not None)
         if not again:
             height, width = self._size(files)
-            self.shape_ = (3, height, width)
+            self.shape_, self.to_one_ = (3, height, width), None
             self.model_ = self._new_model(self._some([files[i] for i in rows]), generator)
         data = self._files([files[i] for i in rows], targets[rows], self.augment, self.on_error)
         validation = None
         if held is not None:
-            validation = Rows(self._read([files[i] for i in held], "raise"), torch.from_numpy(targets[held]))
+            found, places = self._read([files[i] for i in held], self.on_error)
+            validation = Rows(found, torch.from_numpy(targets[held][places]))
         if X_val is not None:
             given, y_val = _as_files(X_val, y_val)
             t_val = torch.from_numpy(self._checked_targets(y_val, reset=False))
-            validation = Rows(as_images(X_val) if given is None else self._read(given, "raise"), t_val)
+            read = as_images(X_val) if given is None else self._read(given, "raise")[0]
+            require_same_length(len(read), len(t_val))
+            self._require_shape(read)
+            validation = Rows(read, t_val)
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
         self._settle(self._some(data.files))
         self.skipped_ = dict(data.skipped)
@@ -237,7 +256,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
     def _some(self, files: Sequence[Any]) -> Tensor:
         """Images of some of the files, evenly spread over all."""
-        return self._read([files[i] for i in evenly(len(files), STATISTICS)], self.on_error)
+        return self._read([files[i] for i in evenly(len(files), STATISTICS)], self.on_error)[0]
 
     @torch.no_grad()
     def _settle(self, images: Tensor) -> None:
@@ -277,15 +296,15 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             files, torch.from_numpy(np.asarray(y)), self.shape_[1:], self.shape_[0], shift, vary, self.workers, on_error
         )
 
-    def _read(self, files: list[Any], on_error: Any) -> Tensor:
-        """Images of some files, all in memory."""
+    def _read(self, files: list[Any], on_error: Any) -> tuple[Tensor, Tensor]:
+        """Images of some files, all in memory, and which of the files they are of."""
         source = self._files(files, np.zeros(len(files)), False, on_error)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedImagesWarning)
-            parts = [part for part, _ in source.read(_parts(len(files), 256))]
-        if not sum(map(len, parts)):
+            images, places = zip(*source.read(_parts(len(files), AT_ONCE)), strict=True)
+        if not sum(map(len, images)):
             raise ValueError("X must have images that can be read; it has none. Look at the files.")
-        return torch.cat(parts)
+        return torch.cat(images), torch.cat(places)
 
     def _check_parameters(self) -> None:
         require(self.on_error in ("raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
@@ -295,6 +314,13 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         for name, least in whole.items():
             value: Any = getattr(self, name)
             require(isinstance(value, Integral) and value >= least, name, value, f"an integer, {least} or more")  # type: ignore[operator]
+        for name, given in {"widths": self.widths, "residual": self.residual or (0,)}.items():
+            listed = not isinstance(given, str) and np.ndim(given) == 1 and len(given) > 0
+            fits = listed and all(isinstance(v, Integral | np.bool_) and v >= (name == "widths") for v in given)
+            require(fits, name, getattr(self, name), "a list of whole numbers, one for each stage")
+        patience = self.n_iter_no_change
+        fits = patience is None or (isinstance(patience, Integral) and patience >= 1)
+        require(fits, "n_iter_no_change", patience, "None, or 1 or more")
         stride = self.stem_stride
         fits = stride == "auto" or (isinstance(stride, Integral) and stride >= 1)
         require(fits, "stem_stride", stride, "'auto', or 1 or more")
@@ -309,7 +335,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         device_named(self.device)
 
     def _new_model(self, images: Tensor, generator: torch.Generator) -> ImageCoFrNet | PixelCoFrNet:
-        some = images[torch.linspace(0, len(images) - 1, min(len(images), 10_000)).long()].float()
+        some = images.float()
         mean, deviation = some.mean((0, 2, 3)), some.std((0, 2, 3)).clamp_min(1.0)
         q = self._count_outputs()
         model: ImageCoFrNet | PixelCoFrNet
@@ -317,6 +343,12 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             widths = tuple(int(width) for width in self.widths)
             residual = self.residual if self.residual is not None else [i % 2 == 1 for i in range(len(widths))]
             stride = (1 if min(self.shape_[1:]) < LARGE else 2) if self.stem_stride == "auto" else self.stem_stride
+            least = stride * 2 ** (len(widths) - 1)
+            if min(self.shape_[1:]) < least:
+                raise ValueError(
+                    f"images must be at least {least} by {least} pixels for {len(widths)} stages; got "
+                    f"{self.shape_[1]} by {self.shape_[2]}. Use fewer widths, or larger images."
+                )
             spec = ImageSpec(
                 n_outputs=q, in_channels=self.shape_[0], widths=widths, residual=tuple(map(int, residual)),
                 stem_stride=stride, depth=self.depth, n_ladders=self.n_ladders, pool=self.pool,
@@ -330,7 +362,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             model = PixelCoFrNet(pixels, self.shape_, generator)
         model.mean.copy_(mean)
         model.deviation.copy_(deviation)
-        return model
+        return sized(model, self.shape_)
 
     def _precision(self) -> Literal["float32", "bfloat16"]:
         if self.precision != "auto":
@@ -362,14 +394,14 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
     def _pixels(self, X: Any) -> Tensor:
         """Images in memory, of the size of those in training."""
         files, _ = _as_files(X, None)
-        images = as_images(X) if files is None else self._read(files, "raise")
+        images = as_images(X, self.to_one_) if files is None else self._read(files, "raise")[0]
         self._require_shape(images)
         return images
 
     def _sources(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Images as a list of what is to be read, or as a tensor; and their labels, which a folder may tell."""
         files, y = _as_files(X, y)
-        return (as_images(X) if files is None else files), y
+        return (as_images(X, self.to_one_) if files is None else files), y
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in parts of bounded memory."""
@@ -380,13 +412,21 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         with torch.no_grad():
             if files is not None:
                 source = self._files(files, np.zeros(len(files)), False, "raise")
-                parts = source.read(_parts(len(files), self.model_.rows_at_once))
+                parts = source.read(_parts(len(files), AT_ONCE))
                 found += [self.model_(part) for part, _ in parts]
             else:
-                images = as_images(X)
+                images = as_images(X, self.to_one_)
                 self._require_shape(images)
                 found += [self.model_(part) for part in images.split(self.model_.rows_at_once)]
         return torch.cat(found).double().numpy()
+
+
+def _goes_to_one(X: Any) -> bool | None:
+    """Whether images are floats from 0 to 1; None where they are no floats."""
+    if isinstance(X, Tensor):
+        return float(X.max()) <= 1.0 if X.is_floating_point() else None
+    parts = [np.asarray(image) for image in X] if isinstance(X, list | tuple) else [np.asarray(X)]
+    return max(float(part.max()) for part in parts) <= 1.0 if parts[0].dtype.kind == "f" else None
 
 
 def _parts(count: int, size: int) -> list[range]:
@@ -411,11 +451,11 @@ def _as_files(X: Any, y: Any) -> tuple[list[Any] | None, Any]:
     return None, y
 
 
-def as_images(X: Any) -> Tensor:
+def as_images(X: Any, to_one: bool | None = None) -> Tensor:
     """Images as a tensor (n, channels, h, w) of uint8 or float32, pixels from 0 to 255.
 
-    An array is (n, h, w) or (n, h, w, channels), a tensor (n, channels, h, w); floats in [0, 1] are scaled up, 16-bit
-    integers down. Or a list of such images, or of PIL images.
+    An array is (n, h, w) or (n, h, w, channels), a tensor (n, channels, h, w); or a list of such images, or of PIL
+    images. Pixels of uint16 go to 65535. Floats go to 1 or to 255, as `to_one` says; None looks at the largest.
     """
     if isinstance(X, Tensor):
         images = X
@@ -433,18 +473,24 @@ def as_images(X: Any) -> Tensor:
             )
         images = torch.from_numpy(np.ascontiguousarray(array if array.ndim == 4 else array[..., None]))
         images = images.permute(0, 3, 1, 2)
-    if images.ndim != 4 or 0 in images.shape[1:] or images.shape[1] > 4:
+    if images.ndim != 4 or 0 in images.shape[1:] or images.shape[1] not in (1, 3, 4):
         raise ValueError(
-            "X must be images of 1 to 4 channels and at least one pixel; "
+            "X must be images of 1, 3 or 4 channels and at least one pixel; "
             f"got shape (n, channels, h, w) = {tuple(images.shape)}."
         )
     if images.dtype == torch.uint8:
         return images
-    if images.dtype in (torch.uint16, torch.int16, torch.int32, torch.int64):
-        values = images.to(torch.float32)
-        most = float(values.max()) if values.numel() else 0.0
-        return values / 257 if most > 255 else values
-    values = images.float()
+    values = images.to(torch.float32)
+    if images.dtype == torch.uint16:
+        return values / 257
     if not bool(torch.isfinite(values).all()):
         raise ValueError("images must be finite; got NaN or infinity. Mend or drop them.")
-    return values * 255 if values.numel() and float(values.abs().max()) <= 1.0 else values
+    low, high = (float(end) for end in values.aminmax()) if values.numel() else (0.0, 0.0)
+    if images.is_floating_point() and (high <= 1.0 if to_one is None else to_one):
+        values, low, high = 255 * values, 255 * low, 255 * high
+    if low < -0.01 or high > 255.01:
+        raise ValueError(
+            f"pixels must be from 0 to 255, floats from 0 to 255 or to 1, uint16 to 65535; got {low:g} to {high:g}"
+            f"{' (floats were to 1 in training)' if to_one else ''}. Scale them."
+        )
+    return values

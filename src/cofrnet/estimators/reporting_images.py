@@ -10,8 +10,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from cofrnet.estimators.checks import require_same_length
+from cofrnet.estimators.scoring import probabilities
 from cofrnet.explain.subject import to_browse
 from cofrnet.files import write_atomically
+from cofrnet.images import image_name
 
 __all__ = ["ReportingImages"]
 
@@ -88,11 +90,13 @@ class ReportingImages:
         some = to_browse(total, IMAGES, loss, WRONG)
         read = isinstance(images, list)
         part = [images[i] for i in some] if read else images[some]
+        explanation = me.explain_local(part, top=CLASSES)
+        codes = probabilities(explanation.scores.astype(np.float64)).argmax(1)
         return {
-            "explanation": me.explain_local(part, top=CLASSES),
-            "names": [Path(str(own)).name for own in part] if read else [f"image {i}" for i in some],
+            "explanation": explanation,
+            "names": [image_name(own) for own in part] if read else [f"image {i}" for i in some],
             "index": some.tolist(),
-            "predicted": [str(label) for label in me.predict(part)],
+            "predicted": [str(label) for label in me.classes_[codes]],
             "actual": None if y is None else [str(label) for label in np.asarray(y)[some]],
             "loss": None if loss is None else loss[some].tolist(),
             "total": total,

@@ -11,9 +11,10 @@ from cofrnet.estimators.saving import Saving, filled
 from cofrnet.files import Fields
 from cofrnet.nn import ImageCoFrNet, ImageSpec, PixelCoFrNet
 
-__all__ = ["SavingImages"]
+__all__ = ["SavingImages", "sized"]
 
 MOST_STAGES = 64
+NUMBERS_AT_ONCE = 2**25  # of the first stage
 
 
 class SavingImages(Saving):
@@ -21,12 +22,14 @@ class SavingImages(Saving):
 
     variant: Any
     shape_: tuple[int, int, int]
+    to_one_: bool | None
 
     def _precision(self) -> Any:
         raise NotImplementedError
 
     def _about(self) -> dict[str, Any]:
-        return super()._about() | {"shape": list(self.shape_)}
+        about = {"shape": list(self.shape_), "to_one": self.to_one_}
+        return super()._about() | about | {"precision": getattr(self.model_, "precision", "float32")}
 
     def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
         sizes = about.any("shape")
@@ -39,13 +42,26 @@ class SavingImages(Saving):
         if self.variant == "conv":
             spec = _read_image_spec(about.object("spec"), numbers)
             fits(spec.in_channels == self.shape_[0] and spec.n_outputs == outputs, "spec", "for the images and classes")
-            model = ImageCoFrNet(spec, precision=self._precision())
+            precision = about.any("precision") or self._precision()  # as in training: another gives other numbers
+            fits(precision in ("float32", "bfloat16"), "precision", "float32 or bfloat16")
+            model = ImageCoFrNet(spec, precision=precision)
         else:
             pixels = read_spec(about.object("spec"), numbers - 2 * self.shape_[0])
             fits(pixels.n_features == sizes[0] * sizes[1] * sizes[2], "spec", "for the pixels of the images")
             fits(pixels.n_outputs == outputs, "spec", "for as many outputs as y has")
             model = PixelCoFrNet(pixels, self.shape_)
-        self.model_ = filled(model, tensors)
+        self.to_one_ = about.any("to_one")
+        fits(self.to_one_ in (None, True, False), "to_one", "true, false or nothing")
+        self.model_ = sized(filled(model, tensors), self.shape_)
+
+
+def sized(model: Any, shape: tuple[int, int, int]) -> Any:
+    """The model, told how large its images are: how many it takes at once, and how much work one is."""
+    if isinstance(model, ImageCoFrNet):
+        spec, positions = model.spec, shape[1] * shape[2] / model.spec.stem_stride**2
+        model.rows_at_once = int(min(512, max(1, NUMBERS_AT_ONCE // (spec.widths[0] * positions))))
+        model.work_of_row = int(spec.n_parameters * positions / 16)  # most parameters act where images are small
+    return model
 
 
 def _read_image_spec(fields: Fields, numbers: int) -> ImageSpec:

@@ -54,7 +54,8 @@ class TableScorer:
         fits(names is not None, "feature_names", "there")
         self.feature_names_in_ = np.array(names, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
-        self._dtype = np.result_type(*arrays.values())
+        fits(len({array.dtype for array in arrays.values()}) == 1, "tensors", "of one dtype")
+        self._dtype = next(iter(arrays.values())).dtype
         self._banks = _Banks(self._spec, {name.removeprefix("model/"): array for name, array in arrays.items()})
 
     @classmethod
@@ -69,13 +70,13 @@ class TableScorer:
             return None
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
-        columns = as_columns(X)
+        columns = as_columns(X.select([str(name) for name in self.feature_names_in_]))
         assert columns is not None
         x = self.encoder_.encode(columns, self._dtype, compiled=False)
         return self._banks.scores(x).astype(np.float64)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities of the classes, (n, n_classes), for a table of the columns that the model was fitted to."""
+        """Probabilities of the classes, (n, n_classes), for an Arrow table with the columns of training."""
         return probabilities(self._scores(X))
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -24,7 +24,7 @@ __all__ = ["ImageExplanation", "contributions", "scores_of", "slopes"]
 Floats = NDArray[np.floating[Any]]
 
 AT_ONCE = 64  # images, for bounded memory
-NODES = (16, 32, 64, 128)
+NODES = (32, 64, 128)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,12 @@ class ImageExplanation(Explanation):
     output_names: tuple[str, ...]
     unit: str
     definition: str
+    rows: NDArray[np.int64] | None = None
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Positions of the images in what they were taken from."""
+        return np.arange(len(self)) if self.rows is None else self.rows
 
     def __len__(self) -> int:
         return len(self.values)
@@ -69,7 +75,7 @@ class ImageExplanation(Explanation):
         places = np.indices(self.values.shape).reshape(4, -1)
         names = np.array(self.output_names, dtype=object)
         return {
-            "row": places[0],
+            "row": self.places[places[0]],
             "output": names[self.which[places[0], places[1]]],
             "y": places[2],
             "x": places[3],
@@ -82,7 +88,7 @@ class ImageExplanation(Explanation):
         for i in range(min(3, len(self))):
             for values, c in zip(np.abs(self.values[i]), self.which[i], strict=True):
                 y, x = np.unravel_index(int(values.argmax()), values.shape)
-                said = f"row {i}, {self.output_names[c]}: score {self.scores[i, c]:.4g}"
+                said = f"row {self.places[i]}, {self.output_names[c]}: score {self.scores[i, c]:.4g}"
                 lines.append(f"{said}; strongest pixel: line {y}, column {x}")
         return "\n".join(lines)
 
@@ -123,20 +129,21 @@ def scores_of(model: Any, images: Tensor) -> Tensor:
 def contributions(model: Any, images: Tensor, baseline: Tensor, scores: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
     """What each pixel adds to some scores on the way from the baseline, (n, k, h, w), and what the sums fall short by.
 
-    The integral has more nodes for images whose sums are off by more than a thousandth of the range of the scores.
+    The integral has more nodes for images whose sums are off by more than a thousandth of the range of their scores.
 
     Shapes: images (n, channels, h, w), baseline (channels, h, w), scores (n, q), which (n, k).
     """
     base = scores_of(model, baseline.unsqueeze(0))
     difference = (scores - base).gather(1, which)
-    tolerance = 1e-3 * float(torch.cat([scores, base]).max() - torch.cat([scores, base]).min())
+    both = torch.cat([scores, base.expand_as(scores)], 1)
+    tolerance = (1e-3 * (both.amax(1) - both.amin(1)) + 1e-5).unsqueeze(1)  # (n, 1)
     values = torch.zeros(*which.shape, *images.shape[2:])
     gap = difference.clone()
     left = torch.arange(len(images))
     for nodes in NODES:
         values[left] = _integrals(model, images[left].float() - baseline, baseline, which[left], nodes)
         gap[left] = difference[left] - values[left].sum((2, 3))
-        left = left[(gap[left].abs() > tolerance).any(1)]
+        left = left[(gap[left].abs() > tolerance[left]).any(1)]
         if len(left) == 0:
             break
     return values, gap
@@ -145,8 +152,9 @@ def contributions(model: Any, images: Tensor, baseline: Tensor, scores: Tensor, 
 def _integrals(model: Any, steps: Tensor, baseline: Tensor, which: Tensor, nodes: int) -> Tensor:
     """Means of the slopes along the lines from the baseline, times the steps: (n, channels, h, w) to (n, k, h, w)."""
     points, shares = np.polynomial.legendre.leggauss(nodes)
-    total: Tensor | float = 0.0
-    for point, share in zip((points + 1) / 2, shares / 2, strict=True):
-        total = total + float(share) * slopes(model, baseline + float(point) * steps, which)
-    assert isinstance(total, Tensor)
-    return (total * steps.unsqueeze(1)).sum(2)
+    found = torch.zeros(*which.shape, *steps.shape[2:])
+    for part, own, total in zip(steps.split(AT_ONCE), which.split(AT_ONCE), found.split(AT_ONCE), strict=True):
+        for point, share in zip((points + 1) / 2, shares / 2, strict=True):
+            slope = slopes(model, baseline + float(point) * part, own)
+            total += float(share) * (slope * part.unsqueeze(1)).sum(2)
+    return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ImageError", "decoded", "image_folder"]
+__all__ = ["ImageError", "decoded", "image_folder", "image_name"]
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 MOST_PIXELS = 100_000_000  # of one file: a small file can claim to be a picture that fills the memory
@@ -39,7 +39,9 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np
         found = sorted(
             path
             for path in (root / name).rglob("*")
-            if path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")
+            if path.suffix.lower() in IMAGE_ENDINGS
+            and path.is_file()
+            and not any(part.startswith(".") for part in path.relative_to(root).parts)
         )
         if not found:
             raise ValueError(
@@ -51,6 +53,11 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np
     if not files:
         raise ValueError(f"{root} must hold one folder of images for each class; it has no folders.")
     return files, np.array(labels, dtype=np.int64), names
+
+
+def image_name(source: Any) -> str:
+    """A short name of what an image is read from."""
+    return str(getattr(source, "name", source))
 
 
 def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3) -> NDArray[np.uint8]:
@@ -93,7 +100,7 @@ def _plain(image: Any, channels: int) -> Any:
 
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
-        most = 65535.0 if values.max(initial=0) > 255 else 255.0
+        most = 65535.0 if image.mode.startswith("I;16") or values.max(initial=0) > 255 else 255.0
         image = Image.fromarray((np.clip(values, 0, most) * (255 / most)).round().astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")

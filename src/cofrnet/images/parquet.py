@@ -35,6 +35,11 @@ class StoredImage:
     def __str__(self) -> str:
         return f"row {self.row} of {self.table}"
 
+    @property
+    def name(self) -> str:
+        """A short name."""
+        return f"row {self.row}"
+
 
 @lru_cache(maxsize=8)
 def _column(memory: str) -> Any:

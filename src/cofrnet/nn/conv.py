@@ -12,10 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from cofrnet.compiled.settings import with_epsilon
 from cofrnet.core import ladder
-from cofrnet.core.ladder import fused_kernels
+from cofrnet.core.ladder import fused_kernels, gradients_that_are_needed
 
 __all__ = ["ChannelLadders", "ConvLadder"]
+
+TINY = 1e-5  # is added to variances
 
 
 def _memory(t: Tensor) -> Any:
@@ -39,11 +42,24 @@ class _Bend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slopes: Tensor) -> tuple[Any, ...]:
         kernels, epsilon, normed = ctx.rest
-        x = ctx.saved_tensors[0]
+        x, mean, inverse, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the plain recurrence can be differentiated again
+            if normed:
+                variance, mean = torch.var_mean(x.to(weight.dtype), 0, correction=0)
+                inverse = (variance + TINY).rsqrt()
+            y = _plain(x.to(weight.dtype), mean, inverse, weight, bias, epsilon).to(x.dtype)
+            wanted = [*ctx.needs_input_grad[:1], False, False, *ctx.needs_input_grad[3:5]]
+            return *gradients_that_are_needed(y, ctx.saved_tensors, wanted, slopes), None
         by_x = torch.empty_like(x)
         own, slopes = map(_memory, ctx.saved_tensors), _memory(slopes.to(x.dtype).contiguous())
         by_weight, by_bias = kernels.bend_gradients(*own, epsilon, slopes, _memory(by_x), normed)
         return by_x, None, None, torch.from_numpy(by_weight), torch.from_numpy(by_bias), None
+
+
+def _plain(rows: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """Normalised and bent channels in torch operations, (rows, C)."""
+    u = (rows - mean) * inverse
+    return ladder(weight.unsqueeze(1) * u + bias.unsqueeze(1), "smooth", epsilon)
 
 
 class ChannelLadders(nn.Module):
@@ -65,7 +81,8 @@ class ChannelLadders(nn.Module):
         super().__init__()
         if depth < 0 or channels < 1:
             raise ValueError(f"channels must be 1 or more and depth 0 or more; got channels={channels}, depth={depth}.")
-        self.channels, self.depth, self.epsilon, self.momentum = channels, depth, epsilon, momentum
+        self.channels, self.depth, self.momentum = channels, depth, momentum
+        self.epsilon = with_epsilon("smooth", epsilon)[1]
         self.weight = nn.Parameter(torch.full((depth + 1, channels), 0.7))
         self.bias = nn.Parameter(torch.full((depth + 1, channels), -1.0))
         with torch.no_grad():
@@ -76,7 +93,7 @@ class ChannelLadders(nn.Module):
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """Weights and biases of the rungs, (d+1, C), in x itself, by the running mean and variance."""
-        inverse = (self.running_var + 1e-5).rsqrt()
+        inverse = (self.running_var + TINY).rsqrt()
         return self.weight * inverse, self.bias - self.weight * inverse * self.running_mean
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,9 +105,9 @@ class ChannelLadders(nn.Module):
             kernels, rows = None, rows.to(self.weight.dtype)
         if self.training:
             mean, variance = self._moments(rows, kernels)
-            y = self._bent(rows, mean, (variance + 1e-5).rsqrt(), kernels, normed=True)
+            y = self._bent(rows, mean, (variance + TINY).rsqrt(), kernels, normed=True)
         else:
-            y = self._bent(rows, self.running_mean, (self.running_var + 1e-5).rsqrt(), kernels, normed=False)
+            y = self._bent(rows, self.running_mean, (self.running_var + TINY).rsqrt(), kernels, normed=False)
         shape = (x.shape[0], *x.shape[2:], self.channels)
         return y.view(shape).movedim(-1, 1)
 
@@ -108,8 +125,7 @@ class ChannelLadders(nn.Module):
     def _bent(self, rows: Tensor, mean: Tensor, inverse: Tensor, kernels: Any, normed: bool) -> Tensor:
         if kernels is not None:
             return _Bend.apply(rows, mean, inverse, self.weight, self.bias, (kernels, self.epsilon, normed))
-        u = (rows - mean) * inverse
-        return ladder(self.weight.unsqueeze(1) * u + self.bias.unsqueeze(1), "smooth", self.epsilon)
+        return _plain(rows, mean, inverse, self.weight, self.bias, self.epsilon)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -177,7 +193,7 @@ class ConvLadder(nn.Module):
         if self.form == "rungs":
             n, channels, h, w = y.shape
             a = y.view(n, self.depth + 1, channels // (self.depth + 1), h, w).movedim(1, 0)
-            y = ladder(a.float(), "smooth", self.epsilon)
+            y = ladder(a.to(self.conv.weight.dtype), "smooth", self.epsilon)
         if self.maxout > 1:
             y = y.unflatten(1, (-1, self.maxout)).amax(2)
         if self.pool == "mean":

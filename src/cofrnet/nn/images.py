@@ -55,6 +55,10 @@ class ImageSpec(Spec):
         }.items():  # fmt: skip
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be {least} or more; got {name}={getattr(self, name)}.")
+        if self.pool not in ("mean", "max") or self.form not in ("stacked", "rungs"):
+            raise ValueError(
+                f"pool must be 'mean' or 'max', form 'stacked' or 'rungs'; got pool={self.pool!r}, form={self.form!r}."
+            )
 
     @property
     def head(self) -> CoFrNetSpec:
@@ -79,16 +83,17 @@ class ImageSpec(Spec):
 
     @property
     def n_parameters(self) -> int:
-        """Numbers to be learned, in the stacked form."""
-        total, before = self.head.n_parameters + 2 * self.n_channels * (self.depth + 1), self.in_channels
+        """Numbers to be learned."""
+        convolved, before = 0, self.in_channels
         for width, residual in zip(self.widths, self.residual, strict=True):
-            total += 9 * before * width + residual * 2 * 9 * width * width
+            convolved += 9 * before * width + residual * 2 * 9 * width * width
             before = width
-        return total
+        rungs = self.depth + 1
+        return self.head.n_parameters + 2 * self.n_channels * rungs + convolved * (rungs if self.form == "rungs" else 1)
 
     @property
     def n_numbers(self) -> int:
-        """Numbers of a stacked network: what is learned, running means and variances, and the scale of the pixels."""
+        """Numbers of a stacked network: those to be learned, running means and variances, and the scale of pixels."""
         return self.n_parameters + 2 * self.n_channels + 2 * self.in_channels
 
 
@@ -108,7 +113,7 @@ class ImageCoFrNet(nn.Module):
     """Scores of images: stages of convolutional ladders, the mean of every channel, and a CoFrNet.
 
     Pixels are numbers from 0 to 255 of any dtype, scaled by the `mean` and `deviation` of each channel. With
-    `precision` "bfloat16" convolutions are computed in half precision, ladders and sums in single.
+    `precision` "bfloat16" images between the stages are of half precision, all sums and ladders are made in single.
 
     Shapes: x (n, channels, h, w); scores (n, q).
     """
@@ -116,6 +121,7 @@ class ImageCoFrNet(nn.Module):
     mean: Tensor
     deviation: Tensor
     rows_at_once = 512
+    work_of_row: int | None = None
 
     def __init__(
         self,
@@ -128,6 +134,7 @@ class ImageCoFrNet(nn.Module):
         options: dict[str, Any] = {"depth": spec.depth, "form": spec.form}
         blocks: list[nn.Module] = []
         before = spec.in_channels
+        state = None if generator is None else torch.get_rng_state()  # torch's layers draw from its own generator
         for stage, (width, residual) in enumerate(zip(spec.widths, spec.residual, strict=True)):
             stride = spec.stem_stride if stage == 0 else 1
             blocks.append(ConvLadder(before, width, stride=stride, pool=spec.pool if stage else None, **options))
@@ -138,7 +145,8 @@ class ImageCoFrNet(nn.Module):
         self.head = CoFrNet(spec.head, generator=generator)
         self.register_buffer("mean", torch.full((spec.in_channels,), 127.5))
         self.register_buffer("deviation", torch.full((spec.in_channels,), 64.0))
-        if generator is not None:
+        if generator is not None and state is not None:
+            torch.set_rng_state(state)
             self._draw(generator)
 
     def _draw(self, generator: torch.Generator) -> None:
@@ -160,16 +168,16 @@ class ImageCoFrNet(nn.Module):
 
     @contextmanager
     def _cast(self) -> Iterator[None]:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bfloat16"):
+        with torch.autocast(self.mean.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"):
             yield
 
     def features(self, x: Tensor) -> Tensor:
         """What the head reads, (n, channels of the last stage)."""
         shape = (1, -1, 1, 1)
-        x = (x.float() - self.mean.view(shape)) / self.deviation.view(shape)
+        x = (x.to(self.mean.dtype) - self.mean.view(shape)) / self.deviation.view(shape)
         with self._cast():
             found = self.blocks(x.contiguous(memory_format=torch.channels_last))
-        return found.float().mean((2, 3))
+        return found.to(self.mean.dtype).mean((2, 3))
 
     def member_scores(self, x: Tensor) -> Tensor:
         """Scores as of one member, (n, 1, q)."""
@@ -204,7 +212,7 @@ class PixelCoFrNet(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """What the ladders read, (n, channels * h * w)."""
         shape = (1, -1, 1, 1)
-        return ((x.float() - self.mean.view(shape)) / self.deviation.view(shape)).flatten(1)
+        return ((x.to(self.mean.dtype) - self.mean.view(shape)) / self.deviation.view(shape)).flatten(1)
 
     def member_scores(self, x: Tensor) -> Tensor:
         """Scores as of one member, (n, 1, q)."""

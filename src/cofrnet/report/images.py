@@ -91,7 +91,8 @@ def _data(page: ImagePage) -> dict[str, Any]:
 
 def _images(page: ImagePage, explanation: ImageExplanation) -> dict[str, Any]:
     """Pixels and what they do, as bytes."""
-    step = -(-max(explanation.images.shape[1:3]) // MOST_SIDE)
+    sides = explanation.images.shape[1:3]
+    step = min(-(-max(sides) // MOST_SIDE), min(sides))
     pictures = _shrunk(explanation.images.astype(np.float64), step)
     channels = pictures.shape[3]
     pictures = np.repeat(pictures, 3, axis=3) if channels < 3 else pictures[..., :3]

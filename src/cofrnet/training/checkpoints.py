@@ -107,5 +107,5 @@ class Checkpoint:
                 best.state[name].copy_(tensors[f"best/{name}"])
         optimizer.restore({name: tensors[f"optimizer/{name}"] for name in optimizer.state})
         generator.set_state(tensors["generator"])
-        best.loss, best.epoch = tensors["best_loss"], about["best_epoch"]
+        best.loss, best.epoch = tensors["best_loss"].to(best.loss.device), about["best_epoch"]
         return about["next_epoch"], about["since_best"], about["history"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,11 @@ class ImageFiles:
         names = "\n".join(map(str, self.files)).encode()
         return [self.y, torch.frombuffer(bytearray(names), dtype=torch.uint8)]
 
+    @property
+    def settings(self) -> str:
+        """What else does: how they are read and varied."""
+        return f"{self.size}, {self.channels}, {self.shift}, {self.flip}, {self.on_error}"
+
     def to(self, device: torch.device) -> ImageFiles:
         """The same: batches are moved as they come."""
         return self
@@ -92,7 +98,8 @@ class ImageFiles:
         workers = self.workers if len(parts) > 1 else 0
         loader = torch.utils.data.DataLoader(
             _Decoded(self.files, self.size, self.channels), batch_sampler=[list(part) for part in parts],
-            collate_fn=list, num_workers=workers, multiprocessing_context="spawn" if workers else None,
+            collate_fn=list, num_workers=workers, generator=torch.Generator(),
+            multiprocessing_context=("fork" if sys.platform == "linux" else "spawn") if workers else None,
         )  # fmt: skip
         for items in loader:
             good = [(pixels, place) for pixels, place, _ in items if pixels is not None]

@@ -36,6 +36,11 @@ class Images:
         """All numbers of the images."""
         return [self.x, self.y, *([] if self.weight is None else [self.weight])]
 
+    @property
+    def settings(self) -> str:
+        """How they are varied."""
+        return f"{self.shift}, {self.flip}"
+
     def to(self, device: torch.device) -> Images:
         """The same images on a device."""
         weight = None if self.weight is None else self.weight.to(device)

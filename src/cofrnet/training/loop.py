@@ -185,10 +185,15 @@ def train(
     options = options or LoopOptions()
     generator = generator or torch.Generator().manual_seed(torch.seed())
     run = _Run(model, loss, data, validation, options, generator, metrics or {}, project)
-    work = options.batch_size * sum(parameter.numel() for parameter in model.parameters())
+    each = getattr(model, "work_of_row", None) or sum(parameter.numel() for parameter in model.parameters())
+    work = options.batch_size * int(each)
     try:
         first = run.resume(checkpoint)
+        if run.crew.agreed(first) != first:
+            raise ValueError(f"{checkpoint} must be on a disk that all processes see; the first has another one.")
         for number in range(first, options.max_epochs):
+            if options.patience is not None and run.since_best >= options.patience:
+                break  # a fit that had ended, resumed
             with threads_for(work):
                 row = run.epoch(number)
             if checkpoint is not None and checkpoint.is_due(number) and run.crew.rank == 0:
@@ -196,7 +201,8 @@ def train(
                     model, run.optimizer, generator, run.best, number + 1, run.since_best, run.trained.history
                 )
             stop = [callback(Epoch(number, options.max_epochs, row, model)) for callback in callbacks]
-            if any(stop) or (options.patience is not None and run.since_best >= options.patience):
+            late = options.patience is not None and run.since_best >= options.patience
+            if run.crew.agreed(any(stop) or late):
                 break
     except KeyboardInterrupt:
         run.trained.interrupted = True
@@ -236,6 +242,7 @@ class _Run:
         self.trained = Trained()
         self.since_best = 0
         self.crew = crew()
+        self.crew.take_from_first(self.optimizer.values, *model.buffers())
         self.latest = math.inf  # the loss that decides on the decay
         self.steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
         self.squares = options.learning_rate**2 * _sum_of_squares(self.steps, options.cycle)
@@ -308,7 +315,7 @@ class _Run:
         step = number * self.data.n_batches(options.batch_size)
         for x, y, weight in self.data.batches(options.batch_size, self.generator):
             rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
-            if optimizer.values.is_cuda and not y.is_cuda:  # images of files
+            if y.device != optimizer.values.device:  # images of files
                 x, y = (t.to(optimizer.values.device, non_blocking=True) for t in (x, y))
             losses, rows = self.crew.average(optimizer.gradient, self._gradients(x, y, weight), len(y))
             step += 1

@@ -36,6 +36,22 @@ class Crew:
         copy.set_state(of_all.get_state())
         return copy.manual_seed(int(torch.randint(2**62, (1,), generator=copy)) + self.rank)
 
+    def agreed(self, number: int) -> int:
+        """The number that the first process has."""
+        if self.size == 1:
+            return number
+        found = torch.tensor([number], dtype=torch.int64)
+        self.take_from_first(found)
+        return int(found)
+
+    def take_from_first(self, *tensors: Tensor) -> None:
+        """Put what the first process has into the tensors of all."""
+        for tensor in tensors if self.size > 1 else ():
+            on = tensor.to(torch.cuda.current_device()) if dist.get_backend() == "nccl" else tensor
+            dist.broadcast(on, 0)
+            if on is not tensor:
+                tensor.copy_(on)
+
     def average(self, gradient: Tensor, loss: Tensor, rows: int) -> tuple[Tensor, int]:
         """Put the mean over the rows of all processes into `gradient`; returns that of the losses, and all rows."""
         if self.size == 1:
@@ -56,11 +72,12 @@ class Crew:
                 buffer.div_(self.size)
 
 
+_crew = Crew()
+
+
 def crew() -> Crew:
-    """Who trains together: this process alone, unless it has joined others."""
-    if dist.is_available() and dist.is_initialized():
-        return Crew(dist.get_rank(), dist.get_world_size())
-    return Crew()
+    """Who trains together: this process alone, but within `joined`."""
+    return _crew
 
 
 @contextmanager
@@ -76,8 +93,14 @@ def joined(device: str = "auto") -> Iterator[tuple[Crew, str]]:
     if on_gpu:
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    global _crew
+    own = not dist.is_initialized()
+    if own:
+        dist.init_process_group("nccl" if on_gpu else "gloo")
+    _crew = Crew(dist.get_rank(), dist.get_world_size())
     try:
-        yield crew(), device
+        yield _crew, device
     finally:
-        dist.destroy_process_group()
+        _crew = Crew()
+        if own:
+            dist.destroy_process_group()
