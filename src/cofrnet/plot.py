@@ -453,25 +453,24 @@ def gallery(
     columns: int = 6,
     path: str | Path | None = None,
 ) -> NDArray[Any]:
-    """Images beside what their pixels do to the score, on one scale for all: an array of Axes.
+    """Images beside what their pixels do to the score, each on its own scale: an array of Axes.
 
     `rows` are those to show, by default the first 24; `output` is the score that is explained, by default for each
     image the highest that is; `labels` are what the images are, to stand beside what the model says;
-    `smooth` shows means over neighbours up to so many pixels away, by default a 24th of the image, 0 for none.
+    `smooth` shows means over neighbours up to so many pixels away, by default a 16th of the image, 0 for none.
 
     Paper: the galleries of the supplement.
     """
     chosen = list(range(min(24, len(explanation)))) if rows is None else list(rows)
     if not chosen:
         raise ValueError("rows must name one image or more; got none.")
-    smooth = min(explanation.images.shape[1:3]) // 24 if smooth is None else smooth
+    smooth = min(explanation.images.shape[1:3]) // 16 if smooth is None else smooth
     explanation = explanation.smoothed(smooth)
     names, scores = explanation.output_names, explanation.scores
     fixed = None if output is None else _chosen(names, output)[0]
     places = [_explained(explanation, i, fixed) for i in chosen]
     which = [int(explanation.which[i, place]) for i, place in zip(chosen, places, strict=True)]
     values = [explanation.values[i, place] for i, place in zip(chosen, places, strict=True)]
-    reach = float(np.median([_reach_of(own) for own in values]))
     columns = min(columns, len(chosen))
     lines = -(-len(chosen) // columns)
     figure = _pyplot().figure(figsize=(3.0 * columns + 0.8, 1.85 * lines + 0.4), layout="constrained")
@@ -481,13 +480,13 @@ def gallery(
     for place, (i, c, own) in enumerate(zip(chosen, which, values, strict=True)):
         left, right = axes[place // columns, 2 * (place % columns) :][:2]
         left.imshow(np.squeeze(explanation.images[i]).astype(np.uint8), cmap="gray", vmin=0, vmax=255)
-        image(explanation.images[i], own, right, reach=reach, legend=False)
+        image(explanation.images[i], own, right, reach=max(float(np.abs(own).max()), 1e-12), legend=False)
         left.set_title(_literal(str(labels[i])[:18]) if labels is not None else f"image {i}", fontsize=9)
         right.set_title(_literal(f"{names[c][:14]} {scores[i, c]:+.2g}"), fontsize=9)
     from matplotlib.colors import Normalize
 
     around = f", mean of {2 * smooth + 1} by {2 * smooth + 1}" if smooth else ""
-    _colour_bar(axes, Normalize(-reach, reach), f"a pixel adds to the score{around}")
+    _colour_bar(axes, Normalize(-1, 1), f"adds to the score{around}, as a share of the strongest")
     _saved(axes[0, 0], path)
     return axes
 

@@ -61,7 +61,7 @@ def html_of_images(page: ImagePage) -> str:
         has_images=page.explanation is not None,
         known=page.actual is not None,
         images_note=_note(page),
-        smooth=0 if page.explanation is None else min(4, min(page.explanation.images.shape[1:3]) // 24),
+        smooth=0 if page.explanation is None else min(4, min(page.explanation.images.shape[1:3]) // 16),
         footer="" if not page.total else f"It was made from {page.total:,} images.",
     )
 
