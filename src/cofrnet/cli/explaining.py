@@ -15,7 +15,6 @@ from cofrnet.cli.output import busy, print_texts, say, tell
 from cofrnet.cli.pictures import reads_images
 from cofrnet.cli.using import load_model, read_rows, reads_text
 from cofrnet.files import require_writable, write_atomically
-from cofrnet.images import image_name
 
 __all__: list[str] = []
 
@@ -158,6 +157,7 @@ def plot(
     mpl.use("agg")
     from cofrnet import plot as draw
     from cofrnet.explain.subject import evenly
+    from cofrnet.images import image_name
 
     require_writable(out)
 

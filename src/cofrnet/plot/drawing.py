@@ -1,0 +1,85 @@
+"""What all pictures share: colours, new figures, saving."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PALETTE",
+    "RED",
+    "SIGNED",
+    "chosen_outputs",
+    "literal",
+    "new_axes",
+    "plain",
+    "pyplot",
+    "saved",
+    "wrapped",
+]
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
+PALETTE = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#F0E442", "#000000")
+SIGNED = "RdBu_r"
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot, where it is installed."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("cofrnet.plot needs matplotlib. Install it with: pip install 'cofrnet[plot]'") from error
+    return plt
+
+
+def new_axes(ax: Axes | None, width: float, height: float, **options: Any) -> Axes:
+    """The Axes given, or those of a new figure of so many inches."""
+    if ax is not None:
+        return ax
+    plt = pyplot()
+    made: Axes = plt.figure(figsize=(width, height), layout="constrained").add_subplot(**options)
+    return made
+
+
+def saved(ax: Axes, path: str | Path | None) -> None:
+    """Save the figure of the Axes, where there is a path."""
+    if path is not None:
+        figure = ax.get_figure()
+        assert figure is not None
+        figure.savefig(path, dpi=150)  # type: ignore[union-attr]
+
+
+def plain(ax: Axes) -> None:
+    """Take away the frame above and on the right."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+
+
+def wrapped(text: str, width: int = 46) -> str:
+    """Text in lines."""
+    return "\n".join(textwrap.wrap(text, width))
+
+
+def chosen_outputs(outputs: Sequence[str], output: str | int | None) -> list[int]:
+    """Positions of the outputs to draw: all, or the one that is named."""
+    if output is None:
+        return list(range(len(outputs)))
+    if isinstance(output, int):
+        return [output]
+    if output not in outputs:
+        raise ValueError(f"output must be one of {list(outputs)}; got output={output!r}.")
+    return [list(outputs).index(output)]
+
+
+def literal(text: str) -> str:
+    """Text that matplotlib does not read as mathematics."""
+    return text.replace("$", r"\$")
