@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -84,6 +86,51 @@ def test_parquet_is_fitted_and_measured(run, tmp_path):
     result = run("evaluate", out, tmp_path / "t.parquet", "-t", "way")
     assert result.exit_code == 0, result.output
     assert "80 rows" in result.output
+
+
+def test_images_of_all_kinds_of_names_are_predicted(run, folder, model, tmp_path):
+    (tmp_path / "sub").mkdir()
+    picture = next((folder / "test" / "down").glob("*.png")).read_bytes()
+    for name in (b"a.png", b"bad\xff.png", b"sub/b.PNG"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(picture)
+    (tmp_path / "d.png").mkdir()
+    result = run("predict", model, tmp_path, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert len(found) == 3
+    assert (found["prediction"] == "down").all()
+
+
+def test_a_table_of_two_columns_of_bytes_is_read_again(run, tmp_path):
+    X, y = lines(30)
+    stored = []
+    for image in X:
+        memory = io.BytesIO()
+        Image.fromarray(image).save(memory, "png")
+        stored.append(memory.getvalue())
+    pd.DataFrame({"photo": stored, "mask": stored, "way": y}).to_parquet(tmp_path / "t.parquet")
+    out = tmp_path / "m.cofrnet"
+    short = ["--set", "widths=4,", "--set", "max_epochs=1", "--set", "workers=0"]
+    result = run("fit", tmp_path / "t.parquet", "--image", "photo", "-t", "way", "-o", out, *short)
+    assert result.exit_code == 0, result.output
+    for command in (["predict", out, tmp_path / "t.parquet"], ["evaluate", out, tmp_path / "t.parquet"],
+                    ["report", out, tmp_path / "t.parquet", "-o", tmp_path / "r.html"]):  # fmt: skip
+        result = run(*command)
+        assert result.exit_code == 0, result.output
+    assert "How good it is" in (tmp_path / "r.html").read_text()
+
+
+def test_files_that_cannot_be_read_are_not_measured_on(run, tmp_path):
+    X, y = lines(24)
+    for i, (image, label) in enumerate(zip(X, y, strict=True)):
+        (tmp_path / "f" / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "f" / label / f"{i}.png")
+        if i < 8:
+            (tmp_path / "f" / label / f"{i}.png").write_bytes(b"no image")
+    short = ["--set", "widths=4,", "--set", "max_epochs=1", "--set", "workers=0", "--set", "on_error=skip"]
+    result = run("fit", tmp_path / "f", "--test", "0.5", "-o", tmp_path / "m.cofrnet", *short)
+    assert result.exit_code == 0, result.output
+    assert "held out" in result.output
 
 
 def test_images_are_explained_drawn_and_exported(run, folder, model, tmp_path):

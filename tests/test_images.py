@@ -534,6 +534,38 @@ def test_an_image_scores_alone_as_among_others():
         model.fit(X.astype(np.int32) + 300, y)
 
 
+def test_pil_images_are_read_as_files_are():
+    colour = lines(20)[0]
+    pictures = [Image.fromarray(image) for image in colour]
+    assert (as_images(pictures).permute(0, 2, 3, 1).numpy() == colour).all()
+    assert as_images([picture.convert("P") for picture in pictures]).shape[1] == 3
+    assert as_images([picture.convert("L") for picture in pictures]).shape[1] == 1
+    mixed = [pictures[0].convert("L"), pictures[1].convert("CMYK"), pictures[2].convert("1")]
+    assert as_images(mixed).shape == (3, 3, 12, 12)
+
+
+def test_a_training_that_runs_away_is_told():
+    X, y = lines(40)
+    with pytest.raises(ValueError, match="learning_rate must be 'auto', or positive and finite"):
+        CoFrNetImageClassifier(**SMALL | {"learning_rate": np.inf}).fit(X, y)
+    model = CoFrNetImageClassifier(**SMALL | {"learning_rate": 1e30})
+    with pytest.raises(ValueError, match=r"the loss must stay finite.*Lower learning_rate"):
+        model.fit(X, y)
+    assert not hasattr(model, "model_")
+
+
+def test_folders_without_classes_are_predicted(folder):
+    model = CoFrNetImageClassifier(**SMALL | {"max_epochs": 1, "workers": 0}).fit(folder)
+    one = next(own for own in Path(folder).iterdir() if own.is_dir())
+    files = sorted(one.glob("*.*"))
+    np.testing.assert_allclose(model.predict_proba(one), model.predict_proba(files), atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict_proba(np.array(list(map(str, files)))), model.predict_proba(files), atol=1e-6
+    )
+    with pytest.raises(ValueError, match="y must"):
+        model.fit(one)
+
+
 def test_a_fit_that_had_ended_is_not_trained_on(tmp_path):
     X, y = lines(60)
     held, labels = lines(30, seed=2)

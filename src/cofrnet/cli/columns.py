@@ -119,7 +119,7 @@ def _warning(
     gaps = np.asarray(pc.is_null(values))
     if kind == "date":
         values = values.cast(pa.timestamp("us")).cast(pa.int64())
-    numbers = np.asarray(values.cast(pa.float64()).fill_null(0))
+    numbers = np.asarray(values.cast(pa.float64(), safe=False).fill_null(0))
     if _tells(numbers[~gaps], target[~gaps], kind in ("category", "bool"), classify):
         return f"tells the target almost perfectly alone. If it is not known when you predict, leave it out: {drop}"
     return ""

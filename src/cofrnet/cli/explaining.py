@@ -236,7 +236,9 @@ def report(
     estimator = load_model(model)
     X = y = None
     if data is not None and reads_images(estimator):
-        X, y = read_rows(estimator, data, target, format)
+        table = Path(data).suffix.lower() == ".parquet"
+        own = estimator.target_name_ if table and _has_column(data, estimator.target_name_, format) else None
+        X, y = read_rows(estimator, data, target or own, format)
     elif data is not None:
         named = target or estimator.target_name_
         if target is None and (named is None or not _has_column(data, named, format)):
@@ -249,7 +251,7 @@ def report(
     tell(f"page written to {path}")
 
 
-def _has_column(data: str, name: str, format: Any) -> bool:  # noqa: A002
+def _has_column(data: str, name: str | None, format: Any) -> bool:  # noqa: A002
     from cofrnet.tables import column_names
 
     return data != "-" and name in column_names(data, format)

@@ -15,7 +15,7 @@ import typer
 
 from cofrnet.cli.app import AsJson, DataFormat, Device, Out, Seed, Threads, app
 from cofrnet.cli.output import busy, print_json, print_table, quality_table, say, tell, warn
-from cofrnet.cli.pictures import image_sources
+from cofrnet.cli.pictures import image_sources, readable
 from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def fit(
         return
     estimator.set_params(device=device)
     path = estimator.save(out)
+    if pictures and estimator.on_error == "skip":
+        held = readable(table, held)
     quality = estimator.quality(_taken(table, held), y[held]) if len(held) else None
     if test_out is not None and target is not None:
         _write_rows(table.take(held).append_column(target, _named(y[held], target).to_native()), test_out)

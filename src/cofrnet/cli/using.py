@@ -111,7 +111,7 @@ def model_batches(
     from cofrnet.tables import ahead, as_kinds, batches, read_table
 
     if reads_images(model):
-        yield from image_batches(data)
+        yield from image_batches(data, model.image_name_)
         return
     if reads_text(model):
         name = text_column(model, data, format)
@@ -152,7 +152,7 @@ def _array(column: Any) -> Any:
 def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[Any, Any]:  # noqa: A002
     """All rows of a file as the model reads them, and their targets: None where the file does not have them."""
     if reads_images(model):
-        return image_sources(data, target)
+        return image_sources(data, target, model.image_name_)
     import numpy as np
     import pyarrow as pa
 

@@ -175,11 +175,12 @@ PARTS = 16  # sums are made in as many parts, whatever the number of threads, so
 
 def moments(x: Array) -> tuple[Array, Array]:
     """Mean and variance of each channel, (C,). Shapes: x (rows, C)."""
-    shift = widened(x[:BLOCK]).mean(0)
-    sums = np.zeros((PARTS, 2, x.shape[1]))
-    team.run(_moments_parts, _moments_parallel, x.size, x, shift, sums)
-    one, two = sums.sum(0) / len(x)
-    return (shift + one).astype(shift.dtype), np.maximum(two - one * one, 0).astype(shift.dtype)
+    with np.errstate(all="ignore"):  # of numbers that have run away: the loss will tell
+        shift = widened(x[:BLOCK]).mean(0)
+        sums = np.zeros((PARTS, 2, x.shape[1]))
+        team.run(_moments_parts, _moments_parallel, x.size, x, shift, sums)
+        one, two = sums.sum(0) / len(x)
+        return (shift + one).astype(shift.dtype), np.maximum(two - one * one, 0).astype(shift.dtype)
 
 
 @jit
@@ -210,9 +211,10 @@ def bend_gradients(
     team.run(_gradient_parts, _gradient_parallel, 8 * x.size, x, mean, inverse, w, b, square, g, out, sums)
     whole = sums.sum(0)
     scale = 1 / len(x) if normed else 0.0
-    means = [(scale * part).astype(w.dtype) for part in whole[:2]]
-    team.run(_centre_serial, _centre_parallel, x.size, x, mean, inverse, *means, out)
-    return whole[2::2].astype(w.dtype), whole[3::2].astype(w.dtype)
+    with np.errstate(all="ignore"):
+        means = [(scale * part).astype(w.dtype) for part in whole[:2]]
+        team.run(_centre_serial, _centre_parallel, x.size, x, mean, inverse, *means, out)
+        return whole[2::2].astype(w.dtype), whole[3::2].astype(w.dtype)
 
 
 @jit

@@ -23,7 +23,7 @@ from cofrnet.estimators.pictures import Pictures
 from cofrnet.estimators.reporting_images import ReportingImages
 from cofrnet.estimators.saving_images import SavingImages, sized
 from cofrnet.explain.subject import evenly
-from cofrnet.images import ImageError, decoded, image_folder
+from cofrnet.images import ImageError, decoded, image_folder, images_in
 from cofrnet.images.parquet import image_table
 from cofrnet.nn import CoFrNetSpec, ImageCoFrNet, ImageSpec, PixelCoFrNet
 from cofrnet.training import (
@@ -97,6 +97,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
     """
 
     to_one_: bool | None
+    image_name_: str | None
 
     def __init__(
         self,
@@ -195,7 +196,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         rows, held = self._split(targets, rng, given=X_val is not None)
         if not again:
             self.shape_ = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
-            self.to_one_ = _goes_to_one(X)
+            self.to_one_, self.image_name_ = _goes_to_one(X), None
             self.model_ = self._new_model(images[torch.from_numpy(rows[evenly(len(rows), SETTLED)])], generator)
         self._require_shape(images)
         kept = torch.from_numpy(rows)
@@ -236,6 +237,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         if not again:
             height, width = self._size(files)
             self.shape_, self.to_one_ = (3, height, width), None
+            self.image_name_ = getattr(files[0], "column", None)
             self.model_ = self._new_model(self._some([files[i] for i in rows]), generator)
         data = self._files([files[i] for i in rows], targets[rows], self.augment, self.on_error)
         validation = None
@@ -276,8 +278,10 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         """Height and width of the images: as asked for, or those of the first that can be read."""
         if self.size is not None:
             given: Any = self.size
-            asked = (given, given) if isinstance(given, Integral) else tuple(given)
-            fit = len(asked) == 2 and all(isinstance(v, int | np.integer) and v >= 1 for v in asked)
+            asked = tuple(given) if np.ndim(given) == 1 else (given, given)
+            fit = len(asked) == 2 and all(
+                isinstance(v, int | np.integer) and not isinstance(v, bool) and v >= 1 for v in asked
+            )
             require(fit, "size", self.size, "None, a number of pixels, or (height, width)")
             return int(asked[0]), int(asked[1])
         for file in files:
@@ -292,9 +296,11 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
     def _files(self, files: list[Any], y: NDArray[Any], vary: bool, on_error: Any) -> ImageFiles:
         shift = max(1, min(self.shape_[1:]) // 8) if vary else 0
+        remedy = ", or say on_error='skip'" if vary else ""
         return ImageFiles(
-            files, torch.from_numpy(np.asarray(y)), self.shape_[1:], self.shape_[0], shift, vary, self.workers, on_error
-        )
+            files, torch.from_numpy(np.asarray(y)), self.shape_[1:], self.shape_[0], shift, vary, self.workers,
+            on_error, remedy,
+        )  # fmt: skip
 
     def _read(self, files: list[Any], on_error: Any) -> tuple[Tensor, Tensor]:
         """Images of some files, all in memory, and which of the files they are of."""
@@ -325,13 +331,16 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         fits = stride == "auto" or (isinstance(stride, Integral) and stride >= 1)
         require(fits, "stem_stride", stride, "'auto', or 1 or more")
         rate, decay = self.learning_rate, self.weight_decay
-        require(rate == "auto" or (isinstance(rate, Real) and rate > 0), "learning_rate", rate, "'auto' or positive")
+        fits = rate == "auto" or (isinstance(rate, Real) and 0 < rate < np.inf)
+        require(fits, "learning_rate", rate, "'auto', or positive and finite")
         require(isinstance(decay, Real) and decay >= 0, "weight_decay", decay, "0 or more")
-        require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "from 0 to 1")
+        smoothing, share = self.label_smoothing, self.validation_fraction
+        require(isinstance(smoothing, Real) and 0 <= smoothing < 1, "label_smoothing", smoothing, "from 0 to 1")
+        require(isinstance(self.augment, bool | np.bool_), "augment", self.augment, "True or False")
         require(self.pool in ("mean", "max"), "pool", self.pool, "'mean' or 'max'")
         kinds = ("auto", "float32", "bfloat16")
         require(self.precision in kinds, "precision", self.precision, "'auto', 'float32' or 'bfloat16'")
-        require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
+        require(isinstance(share, Real) and 0 < share < 1, "validation_fraction", share, "between 0 and 1")
         device_named(self.device)
 
     def _new_model(self, images: Tensor, generator: torch.Generator) -> ImageCoFrNet | PixelCoFrNet:
@@ -421,11 +430,19 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         return torch.cat(found).double().numpy()
 
 
+def _pixels_of(images: Sequence[Any]) -> list[NDArray[Any]]:
+    """A list of arrays; PIL images are read as files are: in colour, unless all are grey."""
+    if not any(hasattr(image, "convert") for image in images):
+        return [np.asarray(image) for image in images]
+    grey = all(image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16") for image in images)
+    return [decoded(image, channels=1 if grey else 3) for image in images]
+
+
 def _goes_to_one(X: Any) -> bool | None:
     """Whether images are floats from 0 to 1; None where they are no floats."""
     if isinstance(X, Tensor):
         return float(X.max()) <= 1.0 if X.is_floating_point() else None
-    parts = [np.asarray(image) for image in X] if isinstance(X, list | tuple) else [np.asarray(X)]
+    parts = _pixels_of(X) if isinstance(X, list | tuple) else [np.asarray(X)]
     return max(float(part.max()) for part in parts) <= 1.0 if parts[0].dtype.kind == "f" else None
 
 
@@ -439,12 +456,17 @@ def _as_files(X: Any, y: Any) -> tuple[list[Any] | None, Any]:
 
     What is to be read is a path, or has `read_bytes`.
     """
+    if isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OU":
+        X = X.tolist()
     if isinstance(X, str | Path):
-        if Path(X).suffix == ".parquet":
-            return list(image_table(X)[0]), y
-        if Path(X).is_file():
-            return [Path(X)], y
-        files, codes, names = image_folder(X)
+        path = Path(X)
+        if path.suffix.lower() == ".parquet":
+            return list(image_table(path)[0]), y
+        if path.is_file():
+            return [path], y
+        if path.is_dir() and not any(own.is_dir() and own.name[0] != "." for own in path.iterdir()):
+            return list(images_in(path)), y  # images without labels
+        files, codes, names = image_folder(path)
         return files, np.array(names)[codes] if y is None else y
     if isinstance(X, list | tuple) and len(X) and all(isinstance(i, str) or hasattr(i, "read_bytes") for i in X):
         return [Path(item) if isinstance(item, str) else item for item in X], y
@@ -458,10 +480,10 @@ def as_images(X: Any, to_one: bool | None = None) -> Tensor:
     images. Pixels of uint16 go to 65535. Floats go to 1 or to 255, as `to_one` says; None looks at the largest.
     """
     if isinstance(X, Tensor):
-        images = X
+        images = X.detach()
     else:
         if isinstance(X, list | tuple):
-            X = [np.asarray(image) for image in X]
+            X = _pixels_of(X)
             shapes = {image.shape for image in X}
             if len(shapes) > 1:
                 raise ValueError(f"images must have one size; got {sorted(shapes)[:3]}. Resize them.")
@@ -471,6 +493,7 @@ def as_images(X: Any, to_one: bool | None = None) -> Tensor:
                 "X must be images: numbers of shape (n, h, w) or (n, h, w, channels); "
                 f"got {array.dtype} of shape {array.shape}."
             )
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         images = torch.from_numpy(np.ascontiguousarray(array if array.ndim == 4 else array[..., None]))
         images = images.permute(0, 3, 1, 2)
     if images.ndim != 4 or 0 in images.shape[1:] or images.shape[1] not in (1, 3, 4):

@@ -23,12 +23,13 @@ class SavingImages(Saving):
     variant: Any
     shape_: tuple[int, int, int]
     to_one_: bool | None
+    image_name_: str | None
 
     def _precision(self) -> Any:
         raise NotImplementedError
 
     def _about(self) -> dict[str, Any]:
-        about = {"shape": list(self.shape_), "to_one": self.to_one_}
+        about = {"shape": list(self.shape_), "to_one": self.to_one_, "image_name": self.image_name_}
         return super()._about() | about | {"precision": getattr(self.model_, "precision", "float32")}
 
     def _restore_model(self, tensors: dict[str, Tensor], about: Fields, outputs: int) -> None:
@@ -50,7 +51,8 @@ class SavingImages(Saving):
             fits(pixels.n_features == sizes[0] * sizes[1] * sizes[2], "spec", "for the pixels of the images")
             fits(pixels.n_outputs == outputs, "spec", "for as many outputs as y has")
             model = PixelCoFrNet(pixels, self.shape_)
-        self.to_one_ = about.any("to_one")
+        self.to_one_, self.image_name_ = about.any("to_one"), about.any("image_name")
+        fits(self.image_name_ is None or isinstance(self.image_name_, str), "image_name", "text or nothing")
         fits(self.to_one_ in (None, True, False), "to_one", "true, false or nothing")
         self.model_ = sized(filled(model, tensors), self.shape_)
 

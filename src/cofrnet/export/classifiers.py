@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cofrnet.core import backend
-from cofrnet.export.program import OPSET, add_label, quiet
+from cofrnet.export.program import OPSET, add_label, quiet, require_opset
 from cofrnet.files import write_atomically
 
 __all__ = ["onnx_of", "probabilities", "torch_of"]
@@ -59,6 +59,7 @@ def onnx_of(
         )  # fmt: skip
     assert exported is not None
     body = exported.model_proto
+    require_opset(body, opset)
     add_label(body.graph, classes)
     onnx.helper.set_model_props(body, {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()})
     body.producer_name = "cofrnet"

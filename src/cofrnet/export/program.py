@@ -26,7 +26,7 @@ from cofrnet.explain.inputs import path_contributions
 from cofrnet.explain.subject import Subject
 from cofrnet.files import write_atomically
 
-__all__ = ["OPSET", "Program", "add_label", "quiet", "to_onnx", "to_torch"]
+__all__ = ["OPSET", "Program", "add_label", "quiet", "require_opset", "to_onnx", "to_torch"]
 
 NODES, SECANTS = 64, 8  # of the integrals behind the contributions; of clamped ladders, which may jump
 OPSET = 25
@@ -166,6 +166,13 @@ class Program(nn.Module):
         return found, (own.double() * self.scale.unsqueeze(-1)) @ self.owners
 
 
+def require_opset(body: Any, opset: int) -> None:
+    """Raise unless an ONNX model has the opset asked for: torch takes another where it does not know it."""
+    found = next(own.version for own in body.opset_import if own.domain in ("", "ai.onnx"))
+    if found != opset:
+        raise ValueError(f"opset must be one that the installed torch and onnx can write; got opset={opset}.")
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without the remarks of torch's exporters about themselves."""
@@ -236,6 +243,7 @@ def to_onnx(
             input_names=["table"], output_names=names, dynamic_shapes=({0: torch.export.Dim("rows")},), verbose=False,
         )  # fmt: skip
     assert exported is not None
+    require_opset(exported.model_proto, opset)
     body = compose.add_prefix(exported.model_proto, "cofrnet/", rename_inputs=False, rename_outputs=False)
     graph = body.graph
     if one_input:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ImageError", "decoded", "image_folder", "image_name"]
+__all__ = ["ImageError", "decoded", "image_folder", "image_name", "images_in"]
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 MOST_PIXELS = 100_000_000  # of one file: a small file can claim to be a picture that fills the memory
@@ -35,14 +35,11 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     files: list[Path] = []
     labels: list[int] = []
+    strange = next((name for name in names if not _is_text(name)), None)
+    if strange is not None:
+        raise ValueError(f"names of folders must be UTF-8, being labels; got {strange!r} in {root}. Rename it.")
     for label, name in enumerate(names):
-        found = sorted(
-            path
-            for path in (root / name).rglob("*")
-            if path.suffix.lower() in IMAGE_ENDINGS
-            and path.is_file()
-            and not any(part.startswith(".") for part in path.relative_to(root).parts)
-        )
+        found = images_in(root / name)
         if not found:
             raise ValueError(
                 f"each folder in {root} must hold images of a class; {name!r} has none that end with "
@@ -53,6 +50,26 @@ def image_folder(folder: str | os.PathLike[str]) -> tuple[list[Path], NDArray[np
     if not files:
         raise ValueError(f"{root} must hold one folder of images for each class; it has no folders.")
     return files, np.array(labels, dtype=np.int64), names
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def images_in(folder: str | os.PathLike[str]) -> list[Path]:
+    """All files of images in a folder and the folders in it, hidden ones left out."""
+    root = Path(folder)
+    return sorted(
+        path
+        for path in root.rglob("*")
+        if path.suffix.lower() in IMAGE_ENDINGS
+        and not any(part.startswith(".") for part in path.relative_to(root).parts)
+        and path.is_file()
+    )
 
 
 def image_name(source: Any) -> str:
@@ -88,7 +105,7 @@ def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3)
     except ImageError:
         raise
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError,
-            Image.DecompressionBombWarning, IndexError, TypeError, AttributeError) as error:  # fmt: skip
+            Image.DecompressionBombWarning, IndexError, TypeError, AttributeError, MemoryError) as error:  # fmt: skip
         why = "it is of no kind that is known" if isinstance(error, UnidentifiedImageError) else str(error)[:200]
         raise ImageError(f"{name} must be an image that can be read; it cannot ({why}).") from error
     return _fitted(_plain(image, channels), size)
@@ -100,7 +117,9 @@ def _plain(image: Any, channels: int) -> Any:
 
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
-        most = 65535.0 if image.mode.startswith("I;16") or values.max(initial=0) > 255 else 255.0
+        high = float(values.max(initial=0))
+        most = 1.0 if image.mode == "F" and high <= 1 else 255.0
+        most = 65535.0 if image.mode.startswith("I;16") or high > 255 else most
         image = Image.fromarray((np.clip(values, 0, most) * (255 / most)).round().astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")

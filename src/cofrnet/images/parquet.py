@@ -26,6 +26,7 @@ class StoredImage:
     table: str
     row: int
     memory: str
+    column: str
 
     def read_bytes(self) -> bytes:
         """The image as its file would be; empty where the row has none."""
@@ -75,7 +76,7 @@ def image_table(
         if target is not None and target not in schema.names:
             raise ImageError(f"{own} must have a column {target!r}; its columns are {', '.join(schema.names)}.")
         memory = _in_memory(file, name, own)
-        images += [StoredImage(str(own), row, memory) for row in range(file.metadata.num_rows)]
+        images += [StoredImage(str(own), row, memory, name) for row in range(file.metadata.num_rows)]
         if target is not None:
             labels += file.read([target])[target].to_pylist()
     if not images:

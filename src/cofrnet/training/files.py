@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,11 @@ class _Decoded(torch.utils.data.Dataset[Any]):
             return None, place, str(error)
 
 
+def _undisturbed(_: int) -> None:
+    """Ctrl-C is for the process that trains; its workers end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 @dataclass
 class ImageFiles:
     """Images in files with their targets, read anew in every epoch by so many worker processes.
@@ -57,6 +63,7 @@ class ImageFiles:
     flip: bool = False
     workers: int = 2
     on_error: Literal["raise", "skip"] = "raise"
+    remedy: str = ""
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -65,7 +72,7 @@ class ImageFiles:
     @property
     def tensors(self) -> list[Tensor]:
         """What tells these images from others: their targets, and names of the files."""
-        names = "\n".join(map(str, self.files)).encode()
+        names = "\n".join(map(str, self.files)).encode("utf-8", "surrogateescape")
         return [self.y, torch.frombuffer(bytearray(names), dtype=torch.uint8)]
 
     @property
@@ -98,7 +105,7 @@ class ImageFiles:
         workers = self.workers if len(parts) > 1 else 0
         loader = torch.utils.data.DataLoader(
             _Decoded(self.files, self.size, self.channels), batch_sampler=[list(part) for part in parts],
-            collate_fn=list, num_workers=workers, generator=torch.Generator(),
+            collate_fn=list, num_workers=workers, generator=torch.Generator(), worker_init_fn=_undisturbed,
             multiprocessing_context=("fork" if sys.platform == "linux" else "spawn") if workers else None,
         )  # fmt: skip
         for items in loader:
@@ -106,7 +113,7 @@ class ImageFiles:
             for _, place, wrong in items:
                 if wrong:
                     if self.on_error == "raise":
-                        raise ImageError(f"{wrong} Mend or remove it, or say on_error='skip'.")
+                        raise ImageError(f"{wrong} Mend or remove it{self.remedy}.")
                     self.skipped[str(self.files[place])] = wrong
             none = np.empty((0, *self.size, self.channels), dtype=np.uint8)
             found = np.stack([own for own, _ in good]) if good else none

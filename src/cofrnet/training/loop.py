@@ -196,6 +196,11 @@ def train(
                 break  # a fit that had ended, resumed
             with threads_for(work):
                 row = run.epoch(number)
+            if not math.isfinite(row["loss"]):
+                raise ValueError(
+                    f"the loss must stay finite; it was {row['loss']} in epoch {number + 1}. Lower learning_rate, "
+                    f"which is {options.learning_rate:g}, or look for huge values."
+                )
             if checkpoint is not None and checkpoint.is_due(number) and run.crew.rank == 0:
                 checkpoint.save(
                     model, run.optimizer, generator, run.best, number + 1, run.since_best, run.trained.history
