@@ -60,8 +60,8 @@ def methods(epochs: int, folder: Path) -> dict[str, CoFrNetImageClassifier]:
     return {
         "conv": CoFrNetImageClassifier(max_epochs=epochs, **checkpoint("conv"), **common),
         "ReLU": ReLUTwin(max_epochs=epochs, **checkpoint("relu"), **common),
-        "pixels D": CoFrNetImageClassifier("D", depth=3, max_epochs=5, **checkpoint("d"), **common),
-        "pixels DL": CoFrNetImageClassifier("DL", depth=3, max_epochs=5, **checkpoint("dl"), **common),
+        "pixels D": CoFrNetImageClassifier("D", depth=3, max_epochs=20, **checkpoint("d"), **common),
+        "pixels DL": CoFrNetImageClassifier("DL", depth=3, max_epochs=20, **checkpoint("dl"), **common),
     }
 
 

@@ -192,3 +192,20 @@ def test_least_absolute_error_is_less_absolute_error():
         CoFrNetRegressor(**given, loss=loss, random_state=0).fit(X, y) for loss in ("squared_error", "absolute_error")
     )
     assert np.abs(absolute.predict(X) - y).mean() < np.abs(squared.predict(X) - y).mean()
+
+
+def test_images_are_told_from_what_the_experiment_kept(tmp_path):
+    from cofrnet.reproduce import pictures
+
+    assert pictures.section(tmp_path, tmp_path) == []
+    assert pictures.summary(tmp_path) == []
+    common = {"parameters": 1000, "epochs": 2, "fit_seconds": 90.0}
+    found = {"conv": 0.5, "ReLU": 0.6, "pixels D": 0.3, "pixels DL": 0.25}
+    lines = [json.dumps({"method": name, "accuracy": value, **common}) for name, value in found.items()]
+    (tmp_path / "images.jsonl").write_text("\n".join([lines[0].replace("0.5", "0.1"), *lines]) + "\n")
+    said = "\n".join(pictures.section(tmp_path, tmp_path))
+    assert "| CoFrNet-DL over the pixels | 0.87 | 0.2500 | 1,000 | 2 | 2 min |" in said
+    assert "0.5000" in said  # the last run of a method counts
+    assert "0.1000" not in said
+    assert "gallery" not in said
+    assert "convolutional ladders 0.500" in pictures.summary(tmp_path)[0]

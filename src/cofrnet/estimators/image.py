@@ -381,7 +381,8 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
     def _options(self, n: int) -> LoopOptions:
         batch = min(self.batch_size, max(16, n // 8))
-        rate = 0.01 if self.learning_rate == "auto" else float(self.learning_rate)
+        usual = 0.01 if self.variant == "conv" else 0.002
+        rate = usual if self.learning_rate == "auto" else float(self.learning_rate)
         patience = self.n_iter_no_change if self.early_stopping else None
         return LoopOptions(int(self.max_epochs), batch, rate, float(self.weight_decay), patience=patience)
 

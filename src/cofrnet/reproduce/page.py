@@ -435,7 +435,13 @@ def _summary(folder: Path, docs: Path) -> list[str]:
             "D, with this library's training.",
             "",
         ]
-    return [*lines, *_text_findings(folder), *_claim_findings(folder), *_reproduced(folder)]
+    return [
+        *lines,
+        *_text_findings(folder),
+        *pictures.summary(folder),
+        *_claim_findings(folder),
+        *_reproduced(folder),
+    ]
 
 
 NEAR = 0.02

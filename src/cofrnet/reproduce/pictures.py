@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["IMAGE_PAPER", "results", "section"]
+__all__ = ["IMAGE_PAPER", "results", "section", "summary"]
 
 # Accuracies as the paper prints them; DNC did not converge.
 IMAGE_PAPER: dict[str, float | str] = {
-    "CoFrNet-DL": 0.87, "CoFrNet-D": 0.38, "GAM": "DNC", "NAM": "DNC", "EBM": "DNC", "CART": 0.25, "LassoNet": "DNC",
-    "MLP": 0.59, "best black box": 0.99,
+    "CoFrNet-DL": 0.87, "CoFrNet-D": 0.38, "GAM": "DNC", "NAM": 0.38, "EBM": 0.40, "CART": 0.29, "LassoNet": 0.28,
+    "MLP": 0.35, "best black box": 0.99,
 }  # fmt: skip
 METHODS = {
     "conv": ("CoFrNet, convolutional ladders (default)", None),
@@ -26,6 +26,19 @@ def results(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / "images.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return {record["method"]: record for record in map(json.loads, lines)}
+
+
+def summary(folder: Path) -> list[str]:
+    """A line for the summary of the page."""
+    found = {name: record["accuracy"] for name, record in results(folder).items()}
+    if not {"conv", "ReLU", "pixels DL", "pixels D"} <= set(found):
+        return []
+    return [
+        f"**CIFAR-10.** Accuracy: convolutional ladders {found['conv']:.3f}, the same network with ReLU "
+        f"{found['ReLU']:.3f}; over the pixels CoFrNet-DL {found['pixels DL']:.2f} and CoFrNet-D {found['pixels D']:.2f} "
+        "(paper 0.87 and 0.38). The paper's 0.87 is passed by convolutions, and is out of reach here without them.",
+        "",
+    ]
 
 
 def section(folder: Path, docs: Path) -> list[str]:
@@ -50,7 +63,7 @@ def section(folder: Path, docs: Path) -> list[str]:
         *("| " + " | ".join(line) + " |" for line in (titles, ["---"] * len(titles), *rows)),
         "",
         f"The paper prints for the others: {others}. "
-        "It does not say how a ladder over raw pixels reaches 0.87, and we do not reach it that way.",
+        "How a ladder over raw pixels reaches 0.87 it does not say, and we do not reach it that way.",
         "",
     ]
     if (docs / "images" / "gallery.png").exists():
