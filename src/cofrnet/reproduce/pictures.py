@@ -36,7 +36,8 @@ def summary(folder: Path) -> list[str]:
     return [
         f"**CIFAR-10.** Accuracy: convolutional ladders {found['conv']:.3f}, the same network with ReLU "
         f"{found['ReLU']:.3f}; over the pixels CoFrNet-DL {found['pixels DL']:.2f} and CoFrNet-D "
-        f"{found['pixels D']:.2f} (paper 0.87 and 0.38). The paper's 0.87 is passed by convolutions, and is out of reach here without them.",
+        f"{found['pixels D']:.2f} (paper 0.87 and 0.38). The paper's 0.87 is passed by convolutions, "
+        "and is out of reach here without them.",
         "",
     ]
 
