@@ -21,7 +21,8 @@ import cofrnet
 from cofrnet.core import backend
 from cofrnet.datasets import caltech256
 from cofrnet.errors import ModelFileError
-from cofrnet.estimators.image import CoFrNetImageClassifier, as_images
+from cofrnet.estimators.image import CoFrNetImageClassifier
+from cofrnet.estimators.pixels import as_images
 from cofrnet.files import read_tensors, tensors_to_bytes
 from cofrnet.images import ImageError, decoded, image_folder
 from cofrnet.images.parquet import image_table

@@ -97,34 +97,21 @@ def fit(
     --set size=64`
     """
     pictures = image is not None or Path(data).is_dir()
-    if target is None and not (pictures and image is None):
-        raise typer.BadParameter("say which column is to be predicted: --target COLUMN.", param_hint="--target")
-    if test_out is not None and test == 0:
-        raise typer.BadParameter("--test-out needs rows to be held out: say --test 0.2.")
+    _require_sensible(pictures, image, target, text, task, drop or categorical, weight, test, test_out)
     for path in (out, *([] if test_out is None else [test_out])):
         require_writable(path)
-    if (text is not None or pictures) and (drop or categorical):
-        raise typer.BadParameter("texts and images are read alone: leave --drop and --categorical out.")
-    if pictures and (text is not None or weight is not None or test_out is not None or task is Task.regression):
-        raise typer.BadParameter("images have classes and no columns: leave --text, --weight, --test-out, --task out.")
     kind = "image" if pictures else "text" if text is not None else task.value
     make_estimator("classification" if kind == "auto" else kind, settings)  # wrong settings, before long work
     reports: list[Any] = []
+    chosen = kind
     table: Any
     if pictures:
-        table, y = image_sources(data, target, image)
-        chosen = kind
-        if y is None:
-            raise ValueError(f"{data} must have a folder of images for each class; it has images and no folders.")
-        say(f"{len(y)} images of {len(set(y))} classes.")
+        table, y = _read_images(data, target, image)
     elif text is not None:
-        assert target is not None
-        table, y = _read_texts(data, text, target, task, weight, format, not as_json)
-        chosen = kind
+        table, y = _read_texts(data, text, str(target), task, weight, format, not as_json)
     else:
-        assert target is not None
         table, y, chosen, reports = read_training_rows(
-            data, target, task, drop, categorical, weight, format, not as_json
+            data, str(target), task, drop, categorical, weight, format, not as_json
         )
     weights = None if weight is None else _weights(table, weight)
     table = table if weight is None else table.drop_columns([weight])
@@ -132,18 +119,10 @@ def fit(
     asked = {} if variant is None else {"variant": variant.value}
     estimator = make_estimator(chosen, settings, **asked, random_state=seed, device=device, verbose=shown)
     rows, held = _split(y, test, chosen, seed)
-    with busy("preparing (some ten seconds, once on a machine)"):
-        from cofrnet.core import prepare
-        from cofrnet.training import joined
-
-        prepare()
     given = None if weights is None else weights[rows]
-    with joined(device) as (crew, own):  # processes that torchrun started, if it did
-        estimator.set_params(device=own, verbose=shown if crew.rank == 0 else 0)
-        seconds, interrupted = fitted(estimator, _taken(table, rows), _named(y[rows], target), given)
-    if crew.rank > 0:
+    seconds, interrupted, rank = _fitted_together(estimator, _taken(table, rows), _named(y[rows], target), given)
+    if rank > 0:
         return
-    estimator.set_params(device=device)
     path = estimator.save(out)
     if pictures and estimator.on_error == "skip":
         held = readable(table, held)
@@ -158,6 +137,52 @@ def fit(
         _tell_quality(quality, len(held), test_out, None if interrupted else path)
     if interrupted:
         raise typer.Exit(130)
+
+
+def _require_sensible(
+    pictures: bool,
+    image: str | None,
+    target: str | None,
+    text: str | None,
+    task: Task,
+    columns: list[str] | None,
+    weight: str | None,
+    test: float,
+    test_out: Path | None,
+) -> None:
+    """Raise unless the options go together."""
+    if target is None and not (pictures and image is None):
+        raise typer.BadParameter("say which column is to be predicted: --target COLUMN.", param_hint="--target")
+    if test_out is not None and test == 0:
+        raise typer.BadParameter("--test-out needs rows to be held out: say --test 0.2.")
+    if (text is not None or pictures) and columns:
+        raise typer.BadParameter("texts and images are read alone: leave --drop and --categorical out.")
+    if pictures and (text is not None or weight is not None or test_out is not None or task is Task.regression):
+        raise typer.BadParameter("images have classes and no columns: leave --text, --weight, --test-out, --task out.")
+
+
+def _read_images(data: str, target: str | None, image: str | None) -> tuple[list[Any], Any]:
+    """Images and their labels; tells how many."""
+    sources, y = image_sources(data, target, image)
+    if y is None:
+        raise ValueError(f"{data} must have a folder of images for each class; it has images and no folders.")
+    say(f"{len(y)} images of {len(set(y))} classes.")
+    return sources, y
+
+
+def _fitted_together(estimator: Any, X: Any, y: Any, weights: Any) -> tuple[float, bool, int]:
+    """Fit, with the processes that torchrun started, if it did: how long it took, whether Ctrl-C ended it, our rank."""
+    with busy("preparing (some ten seconds, once on a machine)"):
+        from cofrnet.core import prepare
+        from cofrnet.training import joined
+
+        prepare()
+    asked, shown = estimator.device, estimator.verbose
+    with joined(asked) as (crew, own):
+        estimator.set_params(device=own, verbose=shown if crew.rank == 0 else 0)
+        seconds, interrupted = fitted(estimator, X, y, weights)
+    estimator.set_params(device=asked, verbose=shown)
+    return seconds, interrupted, crew.rank
 
 
 def _taken(table: Any, rows: Any) -> Any:

@@ -20,11 +20,11 @@ from cofrnet.estimators.checks import checked_weight, name_of, require, require_
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.pictures import Pictures
+from cofrnet.estimators.pixels import as_files, as_images, goes_to_one, parts_of
 from cofrnet.estimators.reporting_images import ReportingImages
 from cofrnet.estimators.saving_images import SavingImages, sized
 from cofrnet.explain.subject import evenly
-from cofrnet.images import ImageError, decoded, image_folder, images_in
-from cofrnet.images.parquet import image_table
+from cofrnet.images import ImageError, decoded
 from cofrnet.nn import CoFrNetSpec, ImageCoFrNet, ImageSpec, PixelCoFrNet
 from cofrnet.training import (
     Callback,
@@ -39,7 +39,7 @@ from cofrnet.training import (
     crew,
 )
 
-__all__ = ["CoFrNetImageClassifier", "as_images"]
+__all__ = ["CoFrNetImageClassifier"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -183,7 +183,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         self._check_parameters()
         again = self.warm_start and hasattr(self, "model_")
         self.target_name_ = name_of(y)
-        files, y = _as_files(X, y)
+        files, y = as_files(X, y)
         if files is not None:
             return self._fit_files(files, y, sample_weight, X_val, y_val, again)
         if (X_val is None) != (y_val is None):
@@ -196,7 +196,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         rows, held = self._split(targets, rng, given=X_val is not None)
         if not again:
             self.shape_ = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
-            self.to_one_, self.image_name_ = _goes_to_one(X), None
+            self.to_one_, self.image_name_ = goes_to_one(X), None
             self.model_ = self._new_model(images[torch.from_numpy(rows[evenly(len(rows), SETTLED)])], generator)
         self._require_shape(images)
         kept = torch.from_numpy(rows)
@@ -245,7 +245,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             found, places = self._read([files[i] for i in held], self.on_error)
             validation = Rows(found, torch.from_numpy(targets[held][places]))
         if X_val is not None:
-            given, y_val = _as_files(X_val, y_val)
+            given, y_val = as_files(X_val, y_val)
             t_val = torch.from_numpy(self._checked_targets(y_val, reset=False))
             read = as_images(X_val) if given is None else self._read(given, "raise")[0]
             require_same_length(len(read), len(t_val))
@@ -307,7 +307,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         source = self._files(files, np.zeros(len(files)), False, on_error)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SkippedImagesWarning)
-            images, places = zip(*source.read(_parts(len(files), AT_ONCE)), strict=True)
+            images, places = zip(*source.read(parts_of(len(files), AT_ONCE)), strict=True)
         if not sum(map(len, images)):
             raise ValueError("X must have images that can be read; it has none. Look at the files.")
         return torch.cat(images), torch.cat(places)
@@ -403,14 +403,14 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
     def _pixels(self, X: Any) -> Tensor:
         """Images in memory, of the size of those in training."""
-        files, _ = _as_files(X, None)
+        files, _ = as_files(X, None)
         images = as_images(X, self.to_one_) if files is None else self._read(files, "raise")[0]
         self._require_shape(images)
         return images
 
     def _sources(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Images as a list of what is to be read, or as a tensor; and their labels, which a folder may tell."""
-        files, y = _as_files(X, y)
+        files, y = as_files(X, y)
         return (as_images(X, self.to_one_) if files is None else files), y
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
@@ -418,103 +418,14 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         check_is_fitted(self)
         self.model_.eval()
         found = [torch.empty(0, self._count_outputs())]
-        files, _ = _as_files(X, None)
+        files, _ = as_files(X, None)
         with torch.no_grad():
             if files is not None:
                 source = self._files(files, np.zeros(len(files)), False, "raise")
-                parts = source.read(_parts(len(files), AT_ONCE))
+                parts = source.read(parts_of(len(files), AT_ONCE))
                 found += [self.model_(part) for part, _ in parts]
             else:
                 images = as_images(X, self.to_one_)
                 self._require_shape(images)
                 found += [self.model_(part) for part in images.split(self.model_.rows_at_once)]
         return torch.cat(found).double().numpy()
-
-
-def _pixels_of(images: Sequence[Any]) -> list[NDArray[Any]]:
-    """A list of arrays; PIL images are read as files are: in colour, unless all are grey."""
-    if not any(hasattr(image, "convert") for image in images):
-        return [np.asarray(image) for image in images]
-    grey = all(image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16") for image in images)
-    return [decoded(image, channels=1 if grey else 3) for image in images]
-
-
-def _goes_to_one(X: Any) -> bool | None:
-    """Whether images are floats from 0 to 1; None where they are no floats."""
-    if isinstance(X, Tensor):
-        return float(X.max()) <= 1.0 if X.is_floating_point() else None
-    parts = _pixels_of(X) if isinstance(X, list | tuple) else [np.asarray(X)]
-    return max(float(part.max()) for part in parts) <= 1.0 if parts[0].dtype.kind == "f" else None
-
-
-def _parts(count: int, size: int) -> list[range]:
-    """Places from 0 to count, so many at a time."""
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _as_files(X: Any, y: Any) -> tuple[list[Any] | None, Any]:
-    """Images that are to be read, and their labels, where X is a folder, a table or a list of files; else None, and y.
-
-    What is to be read is a path, or has `read_bytes`.
-    """
-    if isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OU":
-        X = X.tolist()
-    if isinstance(X, str | Path):
-        path = Path(X)
-        if path.suffix.lower() == ".parquet":
-            return list(image_table(path)[0]), y
-        if path.is_file():
-            return [path], y
-        if path.is_dir() and not any(own.is_dir() and own.name[0] != "." for own in path.iterdir()):
-            return list(images_in(path)), y  # images without labels
-        files, codes, names = image_folder(path)
-        return files, np.array(names)[codes] if y is None else y
-    if isinstance(X, list | tuple) and len(X) and all(isinstance(i, str) or hasattr(i, "read_bytes") for i in X):
-        return [Path(item) if isinstance(item, str) else item for item in X], y
-    return None, y
-
-
-def as_images(X: Any, to_one: bool | None = None) -> Tensor:
-    """Images as a tensor (n, channels, h, w) of uint8 or float32, pixels from 0 to 255.
-
-    An array is (n, h, w) or (n, h, w, channels), a tensor (n, channels, h, w); or a list of such images, or of PIL
-    images. Pixels of uint16 go to 65535. Floats go to 1 or to 255, as `to_one` says; None looks at the largest.
-    """
-    if isinstance(X, Tensor):
-        images = X.detach()
-    else:
-        if isinstance(X, list | tuple):
-            X = _pixels_of(X)
-            shapes = {image.shape for image in X}
-            if len(shapes) > 1:
-                raise ValueError(f"images must have one size; got {sorted(shapes)[:3]}. Resize them.")
-        array = np.asarray(X)
-        if array.dtype.kind not in "uif" or array.ndim not in (3, 4):
-            raise ValueError(
-                "X must be images: numbers of shape (n, h, w) or (n, h, w, channels); "
-                f"got {array.dtype} of shape {array.shape}."
-            )
-        array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        images = torch.from_numpy(np.ascontiguousarray(array if array.ndim == 4 else array[..., None]))
-        images = images.permute(0, 3, 1, 2)
-    if images.ndim != 4 or 0 in images.shape[1:] or images.shape[1] not in (1, 3, 4):
-        raise ValueError(
-            "X must be images of 1, 3 or 4 channels and at least one pixel; "
-            f"got shape (n, channels, h, w) = {tuple(images.shape)}."
-        )
-    if images.dtype == torch.uint8:
-        return images
-    values = images.to(torch.float32)
-    if images.dtype == torch.uint16:
-        return values / 257
-    if not bool(torch.isfinite(values).all()):
-        raise ValueError("images must be finite; got NaN or infinity. Mend or drop them.")
-    low, high = (float(end) for end in values.aminmax()) if values.numel() else (0.0, 0.0)
-    if images.is_floating_point() and (high <= 1.0 if to_one is None else to_one):
-        values, low, high = 255 * values, 255 * low, 255 * high
-    if low < -0.01 or high > 255.01:
-        raise ValueError(
-            f"pixels must be from 0 to 255, floats from 0 to 255 or to 1, uint16 to 65535; got {low:g} to {high:g}"
-            f"{' (floats were to 1 in training)' if to_one else ''}. Scale them."
-        )
-    return values
