@@ -84,7 +84,10 @@ def decoded(source: Any, size: tuple[int, int] | None = None, channels: int = 3)
     transparent is put on white, and a file may turn the picture by its orientation. Whatever is wrong is an
     `ImageError` that names the file and says what.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError:
+        raise ImportError("reading images needs Pillow. Install it with: pip install 'cofrnet[images]'") from None
 
     source = Path(source) if isinstance(source, str) else source
     name = str(source) if hasattr(source, "read_bytes") else "an image"
