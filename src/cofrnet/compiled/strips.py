@@ -11,6 +11,7 @@ The rules for t = 0, +-inf and NaN are those of `poles`. Nothing here needs torc
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -407,7 +408,12 @@ def _gradients_parallel(
 
 def _scalars(a: Array, epsilon: float) -> tuple[Any, Any]:
     """Epsilon, and the |t| from which r(t) = 1/t, in the dtype of the array."""
-    return a.dtype.type(epsilon), a.dtype.type(0.5 * math.sqrt(np.finfo(a.dtype).max))
+    return a.dtype.type(epsilon), _far(a.dtype)
+
+
+@cache
+def _far(dtype: np.dtype[Any]) -> Any:
+    return dtype.type(0.5 * math.sqrt(np.finfo(dtype).max))
 
 
 def _strips(a: Array) -> int:

@@ -75,28 +75,45 @@ def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> Close
 class ClosedForm:
     """Scores of n rows at a time, and the way back from them to the gradients.
 
-    It can be used again and again; memory is taken once, but for the scores.
+    It can be used again and again: memory is taken and cut into blocks once, but for the scores.
     """
 
     def __init__(
         self, model: CoFrNet, parameters: Sequence[Tensor], n: int, kernels: Any, gradients: Sequence[Any] | None
     ) -> None:
         self.model, self.parameters, self.n, self.kernels, self._gradients = model, parameters, n, kernels, gradients
-        spec, full = model.spec, model.full
+        spec, curves, full = model.spec, model.curves, model.full
         members, p = spec.n_members, spec.n_features
         self.pole: tuple[Any, bool] = (spec.epsilon, spec.pole == "smooth")
-        self.linear, self.intercept, self.head, self.of_curves, self.of_full = self._shaped(
-            [t.detach() for t in parameters]
-        )
+        self.linear, self.intercept, self.head, of_curves, self.of_full = self.shaped([t.detach() for t in parameters])
         self.widths = [p, spec.n_curves, len(spec.full_depths)]
         self.v = torch.empty(members, sum(self.widths), n, dtype=parameters[0].dtype)
-        self.straight, self.curved, self.full = self.v.split(self.widths, dim=1)
+        self.straight, curved, values = self.v.split(self.widths, dim=1)
         self.ladders = self.v[:, p:]
-        self.reads = self.v[:, : 0 if full is None else full.n_features]
+        self.has_curves, self.has_full, self.curved = curves is not None, full is not None, model._curved
+        if curves is not None:
+            some = self.straight[0] if self.curved is None else self.v.new_empty(curves.n_features, n)
+            self.features, self.curve_values = some, _Block(curved, self.by_curve)
+            self.of_curves = [t.contiguous().numpy() for t in (some, *of_curves)]
         if full is not None:
+            self.first = full.first
+            self.reads = self.v[:, : full.n_features]
             self.a = torch.empty(members, self.of_full[0].shape[1], n, dtype=self.v.dtype)
+            self.rungs = self.by_rung(self.a)
+            self.full_values = _Block(values, (members, -1))
 
-    def _shaped(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    @property
+    def by_curve(self) -> tuple[int, ...]:
+        """The shape of what curves give: (members, curved features, curves of each, n)."""
+        curves = self.model.curves
+        assert curves is not None
+        return len(self.v), curves.n_features, curves.ladders_per_feature, self.n
+
+    def by_rung(self, t: Tensor) -> Any:
+        """(members, rungs of all ladders, n) as an array (members, rungs, ladders times n)."""
+        return t.view(len(t), -1, self.widths[2] * self.n).numpy()
+
+    def shaped(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """Parameters, or gradients by them, in the shapes of the formulas."""
         spec, curves, full = self.model.spec, self.model.curves, self.model.full
         members, rest = spec.n_members, list(tensors[3:])
@@ -110,77 +127,103 @@ class ClosedForm:
             of_full = rest.pop(0).view(members, -1, full.n_features), rest.pop(0).view(members, -1, 1)
         return *own, of_curves, of_full
 
-    def _by_rung(self, t: Tensor) -> Tensor:
-        """(members, rungs of all ladders, n) as (members, rungs, ladders times n)."""
-        return t.view(len(t), -1, self.widths[2] * self.n)
-
     def scores(self, x: Tensor) -> Tensor:
         """Shapes: x (n, p); returns (members, q, n)."""
-        curves, full = self.model.curves, self.model.full
+        strips = self.kernels.strips
         self.straight.copy_(x.detach().T)
-        if curves is not None:
-            features, curved = self.straight[0], self.model._curved
-            self.features = features if curved is None else features[curved]
-            into = _one_piece(self.curved, len(self.v), curves.n_features, -1, self.n)
-            values = self.kernels.feature_values(self.features, *self.of_curves, *self.pole, out=into)
-            if into is None:
-                self.curved.copy_(values.view(self.curved.shape))
-        if full is not None:
+        if self.has_curves:
+            if self.curved is not None:
+                torch.index_select(self.straight[0], 0, self.curved, out=self.features)
+            strips.feature_values(*self.pole, *self.of_curves, self.curve_values.array)
+            self.curve_values.give()
+        if self.has_full:
             weight, bias = self.of_full
             torch.baddbmm(bias, weight, self.reads, out=self.a)
-            into = _one_piece(self.full, len(self.v), -1)
-            values = self.kernels.value(self._by_rung(self.a), *self.pole, full.first, out=into)
-            if into is None:
-                self.full.copy_(values.view(self.full.shape))
+            strips.value(*self.pole, self.rungs, self.full_values.array, self.first)
+            self.full_values.give()
         scores = torch.baddbmm(self.intercept, self.linear, self.straight)
         return scores.baddbmm_(self.head, self.ladders) if self.ladders.shape[1] else scores
 
     @cached_property
-    def _back(self) -> tuple[Any, ...]:
-        """Memory for the way back: by V, by a, and by the parameters, as they are and in the shapes of the formulas."""
-        by_v = torch.empty_like(self.v)
-        by_a = torch.empty_like(self.a) if self.model.full is not None else None
+    def _back(self) -> _WayBack:
         gradients = [torch.empty_like(t) for t in self.parameters] if self._gradients is None else self._gradients
-        return by_v, by_a, gradients, self._shaped(gradients)
+        return _WayBack(self, gradients)
 
-    def gradients(self, g: Tensor, with_x: bool = False) -> tuple[list[Tensor], Tensor | None]:
+    def gradients(self, g: Tensor, with_x: bool = False) -> tuple[Sequence[Tensor], Tensor | None]:
         """Gradients of sum(g scores) for the rows last given to `scores`: by the parameters, and by x where asked for.
 
         Shapes: g (members, q, n); returns shapes of the parameters, and (n, p) or None.
         """
-        curves, full = self.model.curves, self.model.full
-        by_v, by_a, gradients, (by_linear, by_intercept, by_head, by_curves, by_full) = self._back
-        p = self.widths[0]
-        torch.bmm(g, self.straight.transpose(1, 2), out=by_linear)
-        torch.sum(g, 2, keepdim=True, out=by_intercept)
-        torch.bmm(g, self.ladders.transpose(1, 2), out=by_head)
-        torch.bmm(self.head.transpose(1, 2), g, out=by_v[:, p:])
+        return self._back.gradients, self._back.go(g, with_x)
+
+
+class _WayBack:
+    """From gradients by the scores of a closed form to those by its parameters, into memory that is taken once."""
+
+    def __init__(self, form: ClosedForm, gradients: Sequence[Tensor]) -> None:
+        self.form, self.gradients = form, gradients
+        self.by_linear, self.by_intercept, self.by_head, by_curves, self.by_full = form.shaped(gradients)
+        p, count, _ = form.widths
+        self.by_v = torch.empty_like(form.v)
+        self.by_ladders = self.by_v[:, p:]
+        self.straight, self.ladders = form.straight.transpose(1, 2), form.ladders.transpose(1, 2)
+        if form.has_full:
+            self.by_a = torch.empty_like(form.a)
+            self.by_rungs = form.by_rung(self.by_a)
+            self.by_full_values = _Block(self.by_v[:, p + count :], (len(form.v), -1))
+            self.reads = form.reads.transpose(1, 2)
+        if form.has_curves:
+            self.by_curve_values = _Block(self.by_v[:, p : p + count], form.by_curve)
+            self.by_curves = [t.numpy() for t in by_curves]
+            self.no_features = form.features.new_empty(len(form.features), 0).numpy()
+
+    def go(self, g: Tensor, with_x: bool) -> Tensor | None:
+        """Write the gradients; returns those by x, (n, p), where asked for."""
+        form, strips, p = self.form, self.form.kernels.strips, self.form.widths[0]
+        torch.bmm(g, self.straight, out=self.by_linear)
+        torch.sum(g, 2, keepdim=True, out=self.by_intercept)
+        torch.bmm(g, self.ladders, out=self.by_head)
+        torch.bmm(form.head.transpose(1, 2), g, out=self.by_ladders)
         if with_x:
-            torch.bmm(self.linear.transpose(1, 2), g, out=by_v[:, :p])
-        if full is not None:
-            g_full = by_v[:, -self.widths[2] :].reshape(len(by_v), -1)
-            self.kernels.sensitivity_products(
-                g_full, self._by_rung(self.a), *self.pole, full.first, out=self._by_rung(by_a)
-            )
-            torch.bmm(by_a, self.reads.transpose(1, 2), out=by_full[0])
-            torch.sum(by_a, 2, keepdim=True, out=by_full[1])
-            first, width = 0 if with_x else p, full.n_features  # the features' own gradient only where asked for
+            torch.bmm(form.linear.transpose(1, 2), g, out=self.by_v[:, :p])
+        if form.has_full:
+            strips.sensitivity_products(*form.pole, self.by_full_values.take(), form.rungs, self.by_rungs, form.first)
+            torch.bmm(self.by_a, self.reads, out=self.by_full[0])
+            torch.sum(self.by_a, 2, keepdim=True, out=self.by_full[1])
+            first, width = 0 if with_x else p, form.reads.shape[1]  # the features' own gradient only where asked for
             if first < width:
-                by_v[:, first:width].baddbmm_(self.of_full[0][:, :, first:].transpose(1, 2), by_a)
-        by_x = by_v[:, :p].sum(0) if with_x else None
-        if curves is not None:
-            g_curves = by_v[:, p : p + self.widths[1]].reshape(len(by_v), curves.n_features, -1, self.n)
-            by_features, *_ = self.kernels.feature_gradients(
-                g_curves, self.features, *self.of_curves, *self.pole, with_x, out=by_curves
-            )
-            if by_x is not None:
-                by_x.index_add_(0, self.model.curved, by_features)
-        return gradients, None if by_x is None else by_x.T
+                self.by_v[:, first:width].baddbmm_(form.of_full[0][:, :, first:].transpose(1, 2), self.by_a)
+        by_x = self.by_v[:, :p].sum(0) if with_x else None
+        if form.has_curves:
+            by_features = torch.zeros_like(form.features) if with_x else None
+            into = self.no_features if by_features is None else by_features.numpy()
+            strips.feature_gradients(*form.pole, self.by_curve_values.take(), *form.of_curves, into, *self.by_curves)
+            if by_x is not None and by_features is not None:
+                by_x.index_add_(0, form.model.curved, by_features)
+        return None if by_x is None else by_x.T
 
 
-def _one_piece(block: Tensor, *shape: int) -> Tensor | None:
-    """The block in another shape, for a kernel to write to; None where it is not one piece of memory."""
-    return block.view(shape) if block.is_contiguous() else None
+class _Block:
+    """Some rows of (members, rows, n) as one array of another shape, for a kernel to read or to write.
+
+    Rows of several members do not lie side by side: they are copied to and fro.
+    """
+
+    def __init__(self, rows: Tensor, shape: tuple[int, ...]) -> None:
+        self.rows = rows
+        self.apart = None if rows.is_contiguous() else torch.empty(rows.shape, dtype=rows.dtype)
+        self.array = (rows if self.apart is None else self.apart).view(shape).numpy()
+
+    def take(self) -> Any:
+        """The array, with what the rows hold."""
+        if self.apart is not None:
+            self.apart.copy_(self.rows)
+        return self.array
+
+    def give(self) -> None:
+        """Put what the array holds into the rows."""
+        if self.apart is not None:
+            self.rows.copy_(self.apart)
 
 
 class _Scores(torch.autograd.Function):

@@ -106,7 +106,7 @@ def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
     So a row counts the same whatever rows share its batch. Shapes: losses (n, m), weight None or (n,) or (n, m);
     returns (m,).
     """
-    return losses.mean(0) if weight is None else (losses * weight.reshape(len(losses), -1)).mean(0)
+    return losses.mean(0) if weight is None else (losses * weight.reshape(losses.shape[0], -1)).mean(0)
 
 
 def _rows_at_once(model: Any) -> int:
@@ -241,6 +241,7 @@ class _Run:
         self.optimizer = AdamW(model, members)
         self.best = _Best(model, members)
         self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
+        self.loss_has_slopes = has_slopes(loss)
         self.loss_reads_parameters = False  # such as a penalty; autograd then differentiates everything
         self._draw_from(generator)
         self._let_add_in_place(True)
@@ -287,8 +288,8 @@ class _Run:
 
     def _loss_reads_parameters(self) -> bool:
         """Whether the loss has a gradient that does not come through the scores."""
-        if has_slopes(self.loss) or not isinstance(self.data, Rows):
-            return not has_slopes(self.loss)
+        if self.loss_has_slopes or not isinstance(self.data, Rows):
+            return not self.loss_has_slopes
         some = self.data.select(torch.arange(min(2, len(self.data))))
         with torch.no_grad():
             scores = self.model.member_scores(some.x)
@@ -322,7 +323,7 @@ class _Run:
             rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
             if y.device != optimizer.values.device:  # images of files
                 x, y = (t.to(optimizer.values.device, non_blocking=True) for t in (x, y))
-            losses, rows = self.crew.average(optimizer.gradient, self._gradients(x, y, weight), len(y))
+            losses, rows = self.crew.average(optimizer.gradient, self._gradients(x, y, weight), y.shape[0])
             step += 1
             if rows == 0:
                 continue
@@ -341,35 +342,36 @@ class _Run:
 
         Where the model has a closed form, autograd differentiates at most the loss, by the scores.
         """
-        if len(y) == 0:  # where all images of a share could not be read
+        n = y.shape[0]  # len() of a tensor takes five times as long
+        if n == 0:  # where all images of a share could not be read
             self.optimizer.gradient.zero_()
             return self.optimizer.gradient.new_zeros(1)
-        form = self._closed_form(x)
+        form = self._closed_form(x, n)
         if form is None:
             self.optimizer.gradient.zero_()
             losses = weighted_mean(self.loss(self.model.member_scores(x), y), weight)
             losses.sum().backward()
             return losses.detach()
         losses, slopes = self._losses_with_slopes(form.scores(x).permute(2, 0, 1), y)
-        share = 1 / len(x) if weight is None else weight.reshape(len(x), -1, 1) / len(x)
+        share = 1 / n if weight is None else weight.reshape(n, -1, 1) / n
         form.gradients(slopes.mul_(share).permute(1, 2, 0))
         return weighted_mean(losses, weight)
 
-    def _closed_form(self, x: Tensor) -> fused.ClosedForm | None:
-        """The closed form for as many rows, where it gives all gradients there are."""
+    def _closed_form(self, x: Tensor, n: int) -> fused.ClosedForm | None:
+        """The closed form for n rows such as x, where it gives all gradients there are."""
         if self.loss_reads_parameters:
             return None
-        if len(x) not in self.forms:
+        if n not in self.forms:
             if len(self.forms) >= MOST_FORMS:
                 self.forms.clear()
             form = fused.closed_form(self.model, x, gradients_to_grad=True)
             owned = form is not None and {*map(id, form.parameters)} == {*map(id, self.optimizer.parameters)}
-            self.forms[len(x)] = form if owned else None
-        return self.forms[len(x)]
+            self.forms[n] = form if owned else None
+        return self.forms[n]
 
     def _losses_with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Losses of every row, (n, members), and their derivatives by the scores, (n, members, q)."""
-        if has_slopes(self.loss):
+        if self.loss_has_slopes:
             return self.loss.with_slopes(scores, y)  # type: ignore[attr-defined]
         scores.requires_grad_()
         losses = self.loss(scores, y)
