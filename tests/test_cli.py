@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
 import cofrnet
-from cofrnet.cli import app
+from cofrnet.cli import COMMANDS, app
 from cofrnet.cli.columns import describe, target_task
 from cofrnet.tables import read_table
 
@@ -86,6 +87,15 @@ def test_demo_is_repeatable(run, tmp_path):
         return values
 
     assert results("one") == results("two")
+
+
+def test_every_command_is_found_where_it_is_said_to_be():
+    group = typer.main.get_command(app)
+    assert set(group.commands) == set(COMMANDS)
+    for name, module in COMMANDS.items():
+        code = f"import sys; sys.argv = ['cofrnet', {name!r}, '--help']; from cofrnet.cli import main; main()"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert "Usage" in done.stdout, (name, module)
 
 
 @pytest.mark.parametrize("where", ["cofrnet.datasets.waveform", "cofrnet.training.adamw.AdamW.step"])

@@ -7,15 +7,8 @@ import pytest
 from scipy.stats import norm
 
 from cofrnet.core import backend
-from cofrnet.estimators.encoding import (
-    CategoricalColumn,
-    NumericColumn,
-    TableEncoder,
-    as_columns,
-    is_categorical,
-    labels,
-    numbers,
-)
+from cofrnet.estimators.columns import as_columns, is_categorical, labels, numbers
+from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder
 
 
 def learn(X, **options):
@@ -209,3 +202,20 @@ def test_integers_beyond_the_exact_ones_are_numbers():
     table = pa.table({"n": [2**62 + 7, 5, None], "x": [1.0, 2.0, 3.0]})
     (column, _) = as_columns(table)
     np.testing.assert_array_equal(numbers(column, "n"), [float(2**62), 5.0, np.nan])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-300, 1e300, 1e-5])
+@pytest.mark.parametrize("offset", [0.0, 1e12, -1e12])
+def test_many_values_are_scaled_as_few_are(scale, offset):
+    """By numpy alone: each by the line of its cell, or by a search where there is a knot in the cell."""
+    rng = np.random.default_rng(3)
+    for knots in (rng.normal(size=100), rng.lognormal(0, 3, 200), np.array([0.0, 1.0]), rng.integers(0, 9, 99) / 8):
+        knots = np.unique(knots * scale + (offset if scale > 1e-6 else 0))
+        if not np.isfinite(knots).all() or len(knots) < 2:
+            continue
+        column = NumericColumn("x", tuple(knots), tuple(np.linspace(-3, 3, len(knots))))
+        inside = rng.uniform(0, 1, 20_000) * (knots[-1] / 2 - knots[0] / 2) * 2 + knots[0]
+        x = np.concatenate([knots, inside, [np.nan, -1e308, 1e308], np.nextafter(knots, -np.inf)])
+        found = column.scaled(x, compiled=False)
+        np.testing.assert_allclose(found, np.interp(x, column.knots, column.values), atol=1e-9)
+        assert (np.diff(found[np.argsort(x)][:-1]) >= -1e-12).all()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cofrnet
+from cofrnet.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "cofrnet"
@@ -88,8 +89,8 @@ def test_imports_point_one_way():
     ("module", "unwanted"),
     [
         ("cofrnet", ["torch", "numpy"]),
-        ("cofrnet.cli", ["torch", "numpy", "sklearn"]),
-        ("cofrnet.estimators.scoring", ["torch", "sklearn", "pandas", "numba", "scipy"]),
+        *((f"cofrnet.cli.{module}", ["torch", "numpy", "sklearn", "rich"]) for module in sorted({*COMMANDS.values()})),
+        ("cofrnet.estimators.scoring", ["torch", "sklearn", "pandas", "numba", "scipy", "narwhals"]),
         ("cofrnet.core", ["sklearn", "pandas", "polars", "matplotlib", "numba", "scipy"]),
         ("cofrnet.nn", ["sklearn", "pandas", "polars", "matplotlib", "numba", "scipy"]),
     ],

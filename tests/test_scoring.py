@@ -101,18 +101,31 @@ def test_models_of_arrays_are_left_to_the_estimator(table, tmp_path):
     assert TableScorer.read(path) is None
 
 
-def test_the_command_loads_nothing_heavy(table, tmp_path):
+HEAVY = ["torch", "sklearn", "numba", "scipy", "pandas", "narwhals", "rich"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "unwanted"),
+    [
+        (["size", "age", "share", "colour", "member"], HEAVY),
+        (["size", "age"], [*HEAVY, "pyarrow.compute", "pyarrow.parquet", "pyarrow.json"]),
+    ],
+)
+def test_the_command_loads_nothing_heavy(table, tmp_path, columns, unwanted):
     X, score = table
+    X = X[columns]
     path = saved(CoFrNetClassifier(**FEW).fit(X, np.where(score > 0, "high", "low")), tmp_path)
     X.to_csv(tmp_path / "rows.csv", index=False)
     code = f"""
 import sys
-from cofrnet.cli import app
-app(["predict", {str(path)!r}, {str(tmp_path / "rows.csv")!r},
-     "-o", {str(tmp_path / "out.csv")!r}], standalone_mode=False)
-print([name for name in ("torch", "sklearn", "numba", "scipy") if name in sys.modules])
+from cofrnet.cli import main
+sys.argv = ["cofrnet", "predict", {str(path)!r}, {str(tmp_path / "rows.csv")!r}, "-o", {str(tmp_path / "out.csv")!r}]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, [name for name in {unwanted} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == "0 []"
     written = pd.read_csv(tmp_path / "out.csv")
     np.testing.assert_allclose(written["probability_low"], load(path).predict_proba(X)[:, 1], atol=2e-6)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cofrnet import __version__
-from cofrnet.cli.app import app
 from cofrnet.cli.fitting import fitted
 from cofrnet.cli.output import busy, print_table, say, tell
+from cofrnet.cli.root import app
 
 if TYPE_CHECKING:
     import numpy as np

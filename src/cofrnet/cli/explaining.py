@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, Threads, app
 from cofrnet.cli.output import busy, print_texts, say, tell
 from cofrnet.cli.pictures import reads_images
+from cofrnet.cli.root import AsJson, Data, DataFormat, ModelPath, Threads, app
 from cofrnet.cli.using import load_model, read_rows, reads_text
 from cofrnet.files import require_writable, write_atomically
 

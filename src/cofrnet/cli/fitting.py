@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import AsJson, DataFormat, Device, Out, Seed, Threads, app
 from cofrnet.cli.output import busy, print_json, print_table, quality_table, say, tell, warn
 from cofrnet.cli.pictures import image_sources, readable
+from cofrnet.cli.root import AsJson, DataFormat, Device, Out, Seed, Threads, app
 from cofrnet.files import require_writable
 
 if TYPE_CHECKING:

@@ -9,26 +9,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from cofrnet.explain.quality import Quality
 
-__all__ = ["busy", "counted", "print_json", "print_table", "print_texts", "quality_table", "say", "tell", "warn"]
+__all__ = [
+    "busy", "counted", "fail", "print_json", "print_table", "print_texts", "quality_table", "say", "tell", "warn",
+]  # fmt: skip
 
 WIDE = 100  # columns of a table that goes to a file or a pipe
 
 
-def _console() -> Console:
-    """Standard output; wide enough for tables where it is not a terminal."""
-    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDE, quiet=_follows())
+def _console(stderr: bool = False) -> Console:
+    """Standard output, wide enough for tables where it is not a terminal, or standard error."""
+    from rich.console import Console  # here and below on first use: a short command does without
 
-
-def _remarks() -> Console:
-    """Standard error."""
-    return Console(stderr=True, highlight=False, emoji=False, quiet=_follows())
+    width = None if stderr or sys.stdout.isatty() else WIDE
+    return Console(stderr=stderr, highlight=False, emoji=False, width=width, quiet=_follows())
 
 
 def _follows() -> bool:
@@ -38,19 +38,30 @@ def _follows() -> bool:
 
 def tell(text: str) -> None:
     """Print a result."""
-    _console().print(escape(text), soft_wrap=True)
+    if not _follows():
+        typer.echo(_printable(text))
 
 
 def say(text: str) -> None:
     """Print a remark to standard error."""
-    _remarks().print(escape(text), soft_wrap=True)
+    if not _follows():
+        typer.echo(_printable(text), err=True)
 
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    Console(stderr=True, highlight=False, emoji=False, quiet=_follows()).print(
-        f"[yellow]warning:[/] {escape(text)}", soft_wrap=True
-    )
+    _coloured("warning:", "yellow", text)
+
+
+def fail(text: str) -> None:
+    """Print what went wrong to standard error."""
+    _coloured("error:", "bold red", text)
+
+
+def _coloured(word: str, style: str, text: str) -> None:
+    from rich.text import Text
+
+    _console(stderr=True).print(Text.assemble((word, style), " ", _printable(text)), soft_wrap=True)
 
 
 def print_json(values: Any) -> None:
@@ -60,6 +71,9 @@ def print_json(values: Any) -> None:
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None, left: int = 1) -> None:
     """Print a table; the first `left` columns are text."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(title=None if title is None else escape(title), title_justify="left")
     for i, name in enumerate(titles):
         table.add_column(escape(name), justify="left" if i < left else "right", overflow="fold")
@@ -113,19 +127,22 @@ def busy(text: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    with Console(stderr=True).status(escape(text)):
+    from rich.markup import escape
+
+    with _console(stderr=True).status(escape(text)):
         yield
 
 
 @contextmanager
 def counted(text: str) -> Iterator[Any]:
     """A count of rows on a terminal; a function that adds to it."""
+    if not sys.stderr.isatty():
+        yield lambda rows: None
+        return
+    from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} rows"))
-    shown = Progress(
-        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    )
-    with shown as progress:
+    with Progress(*columns, TimeElapsedColumn(), console=_console(stderr=True), transient=True) as progress:
         task = progress.add_task(escape(text), total=None)
         yield lambda rows: progress.update(task, advance=rows)

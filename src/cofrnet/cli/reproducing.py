@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import app
 from cofrnet.cli.output import say, tell
+from cofrnet.cli.root import app
 
 __all__ = ["reproduce"]
 

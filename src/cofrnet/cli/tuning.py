@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import AsJson, Data, DataFormat, Device, Seed, Threads, app
 from cofrnet.cli.fitting import Categorical, Drop, Settings, Target, Task, make_estimator, read_training_rows
 from cofrnet.cli.output import print_json, print_table, say, tell
+from cofrnet.cli.root import AsJson, Data, DataFormat, Device, Seed, Threads, app
 
 __all__ = ["tune"]
 

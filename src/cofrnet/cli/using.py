@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cofrnet.cli.app import AsJson, Data, DataFormat, ModelPath, TableFormat, Threads, app
 from cofrnet.cli.output import busy, counted, print_json, print_table, quality_table, say, tell, warn
 from cofrnet.cli.pictures import image_batches, image_sources, reads_images
+from cofrnet.cli.root import AsJson, Data, DataFormat, ModelPath, TableFormat, Threads, app
 from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class _Levels:
     def matched(self, table: pa.Table) -> pa.Table:
         """The table, its levels written as in training."""
         import pyarrow as pa
-        import pyarrow.compute as pc
+
+        from cofrnet.tables.arrow import pc, strings
 
         for name, known in self.known.items():
             column = table[name]
@@ -83,7 +84,7 @@ class _Levels:
                 text = pc.replace_substring_regex(column.cast(pa.string()), r"^(-?\d+)\.0+$", r"\1")
                 column = text.dictionary_encode()
                 table = table.set_column(table.column_names.index(name), name, column)
-            strange = pc.invert(pc.is_in(column.cast(pa.string()), pa.array(sorted(known))))
+            strange = pc.invert(pc.is_in(column.cast(pa.string()), strings(sorted(known))))
             self.unseen[name] += pc.sum(pc.and_(strange, column.is_valid())).as_py() or 0
         self.rows += len(table)
         return table
@@ -268,18 +269,32 @@ def predict(
 
 
 def _column(values: Any) -> pa.Array:
-    """An array as a column. `pa.array` would do it, but imports pandas first, to ask whether the values are of it."""
+    """Numbers or bools as a column. `pa.array` would do it, but imports pandas first, to ask whether they are of it."""
     import numpy as np
     import pyarrow as pa
 
     if values.dtype.kind == "b":
         return _column(values.astype(np.uint8)).cast(pa.bool_())
-    if values.dtype.kind in "iuf":
-        whole = np.ascontiguousarray(values)
-        return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
-    texts = [str(value).encode() for value in values]
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+    whole = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
+
+
+def _labels(classes: Any, codes: Any) -> pa.Array:
+    """The classes of the codes as a column. `take` would do it, but imports much more."""
+    import numpy as np
+    import pyarrow as pa
+
+    if classes.dtype.kind in "biuf":
+        return _column(classes[codes])
+    texts = [str(name).encode() for name in classes]
+    lengths = np.array([len(text) for text in texts])
+    letters = np.zeros((len(texts), lengths.max()), dtype=np.uint8)
+    for row, text in zip(letters, texts, strict=True):
+        row[: len(text)] = np.frombuffer(text, np.uint8)
+    own = lengths[codes]
+    ends = np.concatenate([[0], np.cumsum(own)]).astype(np.int32)
+    found = letters[codes][np.arange(letters.shape[1]) < own[:, None]]
+    return pa.StringArray.from_buffers(len(codes), pa.py_buffer(ends), pa.py_buffer(found))
 
 
 def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
@@ -300,7 +315,7 @@ def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
             add(name, _column(own))
         return pa.table(columns)
     probabilities = estimator.predict_proba(features)
-    add("prediction", _column(classes).take(_column(probabilities.argmax(1))))
+    add("prediction", _labels(classes, probabilities.argmax(1)))
     for name, own in zip(classes, probabilities.T, strict=True):
         add(f"probability_{name}", _column(own))
     return pa.table(columns)

@@ -17,8 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from cofrnet.estimators.checks import checked_weight, name_of, position_of, require, require_same_length
+from cofrnet.estimators.columns import as_columns, is_categorical
 from cofrnet.estimators.defaults import loop_options
-from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder, as_columns, is_categorical
+from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
 from cofrnet.estimators.interactions import strongest_pairs

@@ -14,35 +14,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Number
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.compiled.settings import uses_numba
+from cofrnet.estimators.columns import Floats, dictionary, is_date, label, labels, numbers, of_each
 
-__all__ = [
-    "CategoricalColumn",
-    "Column",
-    "NumericColumn",
-    "Scaling",
-    "TableEncoder",
-    "as_columns",
-    "as_given",
-    "is_categorical",
-    "numbers",
-]
+__all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEncoder"]
 
 Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
-Floats: TypeAlias = NDArray[np.float64]
-T = TypeVar("T")
 
 FEWEST_KNOTS, MOST_KNOTS = 32, 257
+CELLS = 4096
 MISSING = "missing"
 OTHER = "other"
 
@@ -76,7 +64,7 @@ class NumericColumn:
             into = out if out is None or out.flags.c_contiguous else None
             z = piecewise_linear(x, *self._pieces, self.knots[-1], out=into)
         elif self.bounded:
-            z = np.interp(x, self.knots, self.values)
+            z = self._by_cells(x) if len(x) > CELLS else np.interp(x, self.knots, self.values)
         else:
             (x0, x1), (z0, z1) = self.knots, self.values
             z = z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
@@ -145,6 +133,42 @@ class NumericColumn:
         slopes[:count] = np.diff(self.values) / np.diff(self.knots)
         return starts, values, slopes
 
+    @cached_property
+    def _cells(self) -> tuple[float, Floats, Floats, NDArray[np.bool_]] | None:
+        """Cells of equal width between the outermost knots: how many there are in a unit, z at the first knot and the
+        slope of the line that the map is in each of them, and which hold a knot, so that it is no line there.
+
+        None where so many cells are too wide or too narrow for numbers.
+        """
+        knots, values = np.asarray(self.knots), np.asarray(self.values)
+        with np.errstate(all="ignore"):
+            density = CELLS / (knots[-1] - knots[0])
+            if not 0 < density < math.inf:
+                return None
+            within = ((knots[1:-1] - knots[0]) * density).astype(np.intp).clip(0, CELLS - 1)
+            piece = np.searchsorted(within, np.arange(CELLS))
+            slope = (np.diff(values) / np.diff(knots))[piece]
+            start = values[piece] - slope * (knots[piece] - knots[0])
+        with_knot = np.zeros(CELLS, dtype=bool)
+        with_knot[within] = True
+        return density, start, slope, with_knot
+
+    def _by_cells(self, x: Floats) -> Floats:
+        """z(x) of many values, each by the line of its cell; those in cells with a knot as they come."""
+        if self._cells is None:
+            return np.interp(x, self.knots, self.values)
+        density, start, slope, with_knot = self._cells
+        beyond = np.clip(x, self.knots[0], self.knots[-1])
+        beyond -= self.knots[0]
+        with np.errstate(invalid="ignore"):  # NaN is in any cell, and stays NaN
+            cell = (beyond * density).astype(np.intp)
+        z: Floats = slope.take(cell, mode="clip")
+        z *= beyond
+        z += start.take(cell, mode="clip")
+        rest = np.flatnonzero(with_knot.take(cell, mode="clip"))
+        z[rest] = np.interp(x[rest], self.knots, self.values)
+        return z
+
     def encode(self, column: Any, out: NDArray[Any], compiled: bool = True) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         x = numbers(column, self.name)
@@ -187,11 +211,11 @@ class CategoricalColumn:
         code[None] = self.place_of_missing
 
         def place(value: Any) -> int:
-            return code.get(_label(value, self.name), other)
+            return code.get(label(value, self.name), other)
 
-        arrow = _dictionary(column)
+        arrow = dictionary(column)
         if arrow is None:
-            codes = np.asarray(_of_each(column, place), dtype=np.int64)
+            codes = np.asarray(of_each(column, place), dtype=np.int64)
         else:
             of_levels = np.array([*map(place, arrow[1]), code[None]], dtype=np.int64)
             codes = of_levels[arrow[0]]
@@ -268,7 +292,7 @@ class TableEncoder:
                 learned.append(_learn_categorical(labels(values, name), name, max_categories))
             else:
                 column = _learn_numeric(numbers(values, name), name, scaling)
-                learned.append(replace(column, is_date=_is_date(values)))
+                learned.append(replace(column, is_date=is_date(values)))
         return cls(tuple(learned))
 
 
@@ -329,176 +353,3 @@ def _learn_categorical(x: Sequence[str | None], name: str, max_categories: int) 
     if MISSING in frequent:
         levels.append(MISSING)
     return CategoricalColumn(name, tuple(levels))
-
-
-# ---------------------------------------------------------------------------------------------- reading tables
-
-
-def as_columns(X: Any) -> list[Any] | None:
-    """The columns of a frame or of an object array; None for a plain numeric array."""
-    try:
-        frame = nw.from_native(X, eager_only=True, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        twice = [name for name, count in Counter(X.columns).items() if count > 1]
-        raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
-    if isinstance(frame, nw.DataFrame):
-        return list(frame.iter_columns())
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
-        return [X[:, j] for j in range(X.shape[1])]
-    return None
-
-
-def is_categorical(column: Any) -> bool:
-    """Whether a column is categorical by its type."""
-    if isinstance(column, np.ndarray):
-        return column.dtype.kind in "OUST" and _has_labels(column)
-    dtype = column.dtype
-    if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
-        return False
-    if dtype == nw.Object:  # pandas columns of mixed things: numbers stay numbers
-        return _has_labels(column.to_list())
-    return True
-
-
-def _has_labels(values: Any) -> bool:
-    """Whether any of the values is something other than a number or missing."""
-    return any(isinstance(v, bool | np.bool_) or not (v is None or isinstance(v, Number)) for v in values)
-
-
-def numbers(values: Any, name: str) -> Floats:
-    """A numeric column as float64 with NaN for missing; +-inf and what is no number are errors that name the column."""
-    if isinstance(values, nw.Series):
-        dtype = values.dtype
-        if isinstance(dtype, nw.Datetime | nw.Date):
-            if getattr(dtype, "time_zone", None) is not None:
-                values = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-            values = values.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
-        elif isinstance(dtype, nw.Duration):
-            values = values.dt.total_microseconds().cast(nw.Float64) / 1e6
-        elif dtype.is_numeric() and dtype != nw.Float64 and not values.implementation.is_pyarrow():
-            values = values.cast(nw.Float64)
-        values = _of_arrow(values.to_native()) if values.implementation.is_pyarrow() else values.to_numpy()
-    try:
-        x = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        x = np.array([_number(v, name) for v in values], dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = x.sum()  # tells in one pass that all are finite
-    if not np.isfinite(total) and np.isinf(x).any():
-        infinite = np.flatnonzero(np.isinf(x))
-        raise ValueError(
-            f"column {name!r} must hold finite numbers or missing values; got {x[infinite[0]]} in row {infinite[0]}. "
-            "Replace infinity with a number or with NaN."
-        )
-    return x
-
-
-def _of_arrow(column: Any) -> Floats | list[Any]:
-    """An Arrow column as float64, NaN for missing; as a list where it holds no numbers.
-
-    Arrow's own `to_numpy` gives the same, but imports pandas first.
-    """
-    import pyarrow as pa
-
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        return column.to_pylist()
-    floats = column.cast(pa.float64(), safe=False)  # beyond 2^53 to the nearest
-    x: Floats = _memory(floats)
-    return np.where(_memory(floats.is_null().cast(pa.uint8())), np.nan, x) if floats.null_count else x
-
-
-def _memory(column: Any) -> NDArray[Any]:
-    """The numbers of an Arrow column as they lie in memory, whatever is there for missing ones."""
-    parts = [column] if not hasattr(column, "chunks") else column.chunks
-    kind = column.type.to_pandas_dtype()
-    found = [np.frombuffer(part.buffers()[1], kind)[part.offset :][: len(part)] for part in parts if len(part)]
-    return found[0] if len(found) == 1 else np.concatenate(found) if found else np.empty(0, kind)
-
-
-def _number(value: Any, name: str) -> float:
-    if value is None:
-        return math.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"column {name!r} must hold numbers, as it did in training; got {value!r}. Convert the column, or name it "
-            "in categorical_features."
-        ) from None
-
-
-def as_given(columns: Sequence[Any]) -> NDArray[Any]:
-    """The table as it was given, (n, P): floats where all columns are numbers, else objects."""
-    lists = [column.to_numpy() if isinstance(column, nw.Series) else np.asarray(column) for column in columns]
-    if all(values.dtype.kind in "fiu" for values in lists):
-        return np.stack([values.astype(np.float64) for values in lists], axis=1)
-    table = np.empty((len(lists[0]), len(lists)), dtype=object)
-    for j, values in enumerate(lists):
-        table[:, j] = values.tolist() if values.dtype.kind in "fiubO" else [str(v) for v in values]
-    return table
-
-
-def _is_date(values: Any) -> bool:
-    return isinstance(values, nw.Series) and isinstance(values.dtype, nw.Datetime | nw.Date)
-
-
-def _dictionary(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
-    """Codes (n,) and levels of an Arrow column, -1 for missing; None for columns of other kinds."""
-    if not isinstance(values, nw.Series) or not values.implementation.is_pyarrow():
-        return None
-    import pyarrow as pa
-
-    column = values.to_arrow()
-    if pa.types.is_nested(column.type):
-        return None
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    codes = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes, column.dictionary.to_pylist()
-
-
-def labels(values: Any, name: str) -> list[str | None]:
-    """A categorical column as strings with None for missing; anything but strings, numbers and bools is an error."""
-    arrow = _dictionary(values)
-    if arrow is not None:
-        levels = [*(_label(value, name) for value in arrow[1]), None]
-        return [levels[code] for code in arrow[0].tolist()]
-    return _of_each(values, lambda value: _label(value, name))
-
-
-def _of_each(values: Any, function: Callable[[Any], T]) -> list[T]:
-    """The function of every value, computed once for values that are equal."""
-    items = values.to_list() if isinstance(values, nw.Series) else list(values)
-    kinds = set(map(type, items))
-    if len(kinds - {str, type(None)}) > 1 or any(kind.__hash__ is None for kind in kinds):
-        return [function(v) for v in items]  # 1, 1.0 and True are equal, but have different labels
-    return list(map(_Memory(function).__getitem__, items))
-
-
-class _Memory(dict[Any, Any]):
-    """Results of a function, each computed when it is first asked for."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-
-    def __missing__(self, value: Any) -> Any:
-        self[value] = result = self._function(value)
-        return result
-
-
-def _label(value: Any, name: str) -> str | None:
-    if isinstance(value, str):
-        return value
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, float | np.floating) and math.isnan(value):
-        return None
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    if isinstance(value, bool | np.bool_ | int | float | np.number):
-        return str(value)
-    raise TypeError(
-        f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} "
-        f"of type {type(value).__name__}. Convert the column to strings."
-    )

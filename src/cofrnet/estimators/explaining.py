@@ -18,7 +18,8 @@ from torch import Tensor
 
 import cofrnet
 from cofrnet.estimators.checks import position_of
-from cofrnet.estimators.encoding import NumericColumn, TableEncoder, as_given, numbers
+from cofrnet.estimators.columns import as_given, numbers
+from cofrnet.estimators.encoding import NumericColumn, TableEncoder
 from cofrnet.explain import local, overall, series
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
 from cofrnet.explain.quality import Quality

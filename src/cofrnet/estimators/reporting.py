@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from cofrnet.estimators.encoding import NumericColumn, labels, numbers
+from cofrnet.estimators.columns import labels, numbers
+from cofrnet.estimators.encoding import NumericColumn
 from cofrnet.explain.subject import to_browse
 from cofrnet.files import write_atomically
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from cofrnet.errors import ModelFileError
 from cofrnet.estimators.contents import fits, read_classes, read_scale, read_table
-from cofrnet.estimators.encoding import as_columns
 from cofrnet.files import Fields, read_tensors
 from cofrnet.nn.specs import CoFrNetSpec
 
@@ -33,7 +32,11 @@ NUMBERS_AT_ONCE, FEWEST_ROWS = 2**18, 64  # V and what is made of it stay in the
 def probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Probabilities of the classes, (n, classes), from scores (n, q): the softmax, with a score of 0 where q = 1."""
     if scores.shape[1] == 1:
-        scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
+        s = scores[:, 0]
+        power = np.exp(-np.abs(s))
+        larger = 1 / (1 + power)
+        power *= larger
+        return np.where(s > 0, [power, larger], [larger, power]).T
     powers: NDArray[np.float64] = np.exp(scores - scores.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 
@@ -70,8 +73,7 @@ class TableScorer:
             return None
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
-        columns = as_columns(X.select([str(name) for name in self.feature_names_in_]))
-        assert columns is not None
+        columns = [X[str(name)] for name in self.feature_names_in_]
         x = self.encoder_.encode(columns, self._dtype, compiled=False)
         return self._banks.scores(x).astype(np.float64)
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from cofrnet.tables.arrow import nothing, pc, strings
 
 __all__ = [
     "MISSING",
@@ -138,17 +139,17 @@ def _unlike_training(kind: str, value: Any, name: str, path: Any) -> TableError:
 
 
 def _as_bool(text: pa.ChunkedArray, name: str, path: Any) -> pa.ChunkedArray:
-    true, false = (pc.is_in(text, pa.array(words)) for words in (TRUE, FALSE))
+    true, false = (pc.is_in(text, strings(words)) for words in (TRUE, FALSE))
     strange = pc.and_(pc.invert(pc.or_(true, false)), text.is_valid())
     if pc.any(strange).as_py():
         raise _unlike_training("bool", text.filter(strange)[0].as_py(), name, path)
-    return pc.if_else(text.is_valid(), true, None)
+    return pc.if_else(text.is_valid(), true, nothing(pa.bool_()))
 
 
 def _parsed(text: pa.ChunkedArray, kind: Kind, name: str, path: Any) -> pa.ChunkedArray:
     """Numbers or dates that are written as text; a few signs mean missing."""
-    blank = pc.is_in(text, pa.array(MISSING))
-    text = pc.if_else(blank, None, text)
+    blank = pc.is_in(text, strings(MISSING))
+    text = pc.if_else(blank, nothing(text.type), text)
     wanted = [pa.float64()] if kind == "number" else [pa.timestamp("us"), pa.timestamp("us", "UTC")]
     for own in wanted:
         with suppress(pa.ArrowInvalid):

@@ -15,11 +15,9 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
-from pyarrow import json as arrow_json
-from pyarrow import parquet as pq
 
+from cofrnet.tables.arrow import arrow_json, nothing, pc, pq, strings
 from cofrnet.tables.formats import COMPRESSED_STARTS, COMPRESSIONS, NO_TEXT, STARTS, SUFFIXES, Format
 from cofrnet.tables.kinds import MISSING, TYPES, Kind, TableError, as_kinds, as_text, name_of, plain, with_column
 
@@ -131,7 +129,7 @@ def in_order(function: Callable[[T], R], parts: Iterable[T], workers: int) -> It
         waiting: deque[Any] = deque()
         for part in parts:
             waiting.append(pool.submit(function, part))
-            if len(waiting) > workers:
+            if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -148,11 +146,12 @@ def _parts(
         convert = _convert(types, wanted, text_may_be_missing=False)  # what is kept stays as it is
         leveled = [name for name, own in kinds.items() if own == "category"]
         with _naming(names):
-            reader = csv.open_csv(source, csv.ReadOptions(block_size=BLOCK), options, convert)
+            # Threads of Arrow's own would read several blocks before they gave the first.
+            reader = csv.open_csv(source, csv.ReadOptions(use_threads=False, block_size=BLOCK), options, convert)
             for table in _tables(reader, reader.schema):
                 for name in leveled:
-                    blank = pc.is_in(table[name], pa.array(MISSING))
-                    table = with_column(table, name, pc.if_else(blank, None, table[name]))
+                    blank = pc.is_in(table[name], strings(MISSING))
+                    table = with_column(table, name, pc.if_else(blank, nothing(pa.string()), table[name]))
                 yield table
     elif kind == "jsonl":
         source, seen = _json_schema(source, path)

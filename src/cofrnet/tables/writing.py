@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import csv
-from pyarrow import parquet as pq
 
 from cofrnet.files import written_whole
+from cofrnet.tables.arrow import pq
 from cofrnet.tables.formats import COMPRESSIONS, SUFFIXES, Format
 from cofrnet.tables.kinds import TableError, as_text, with_column
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from cofrnet import __version__
@@ -39,7 +37,7 @@ class Commands(TyperGroup):
         except (typer.Exit, typer.Abort, USAGE):
             raise
         except KeyboardInterrupt:
-            Console(stderr=True).print("interrupted")
+            typer.echo("interrupted", err=True)
             raise typer.Exit(130) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -47,8 +45,9 @@ class Commands(TyperGroup):
             if ctx.find_root().params.get("debug"):
                 traceback.print_exc()
             else:
-                text = f"[bold red]error:[/] {escape(_said(error))}"
-                Console(stderr=True, highlight=False, emoji=False).print(text, soft_wrap=True)
+                from cofrnet.cli.output import fail
+
+                fail(_said(error))
             raise typer.Exit(1) from None
 
 

@@ -1,0 +1,238 @@
+"""Columns of tables as they come: of numpy, of Arrow, or of narwhals, which knows pandas and polars."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from numbers import Number
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Floats",
+    "as_columns",
+    "as_given",
+    "dictionary",
+    "is_categorical",
+    "is_date",
+    "label",
+    "labels",
+    "numbers",
+    "of_each",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
+T = TypeVar("T")
+
+
+def as_columns(X: Any) -> list[Any] | None:
+    """The columns of a frame or of an object array; None for a plain numeric array."""
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        twice = [name for name, count in Counter(X.columns).items() if count > 1]
+        raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
+    if isinstance(frame, nw.DataFrame):
+        return list(frame.iter_columns())
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
+        return [X[:, j] for j in range(X.shape[1])]
+    return None
+
+
+def is_categorical(column: Any) -> bool:
+    """Whether a column is categorical by its type."""
+    if isinstance(column, np.ndarray):
+        return column.dtype.kind in "OUST" and _has_labels(column)
+    import narwhals as nw
+
+    dtype = column.dtype
+    if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
+        return False
+    if dtype == nw.Object:  # pandas columns of mixed things: numbers stay numbers
+        return _has_labels(column.to_list())
+    return True
+
+
+def _has_labels(values: Any) -> bool:
+    """Whether any of the values is something other than a number or missing."""
+    return any(isinstance(v, bool | np.bool_) or not (v is None or isinstance(v, Number)) for v in values)
+
+
+def numbers(values: Any, name: str) -> Floats:
+    """A numeric column as float64 with NaN for missing; +-inf and what is no number are errors that name the column."""
+    values = _plain(values)
+    try:
+        x = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        x = np.array([_number(v, name) for v in values], dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = x.sum()  # tells in one pass that all are finite
+    if not np.isfinite(total) and np.isinf(x).any():
+        infinite = np.flatnonzero(np.isinf(x))
+        raise ValueError(
+            f"column {name!r} must hold finite numbers or missing values; got {x[infinite[0]]} in row {infinite[0]}. "
+            "Replace infinity with a number or with NaN."
+        )
+    return x
+
+
+def _is_series(values: Any) -> bool:
+    """Whether a column is one of narwhals; where that is not loaded, which takes a while, there is none."""
+    narwhals = sys.modules.get("narwhals")
+    return narwhals is not None and isinstance(values, narwhals.Series)
+
+
+def _arrow(values: Any) -> Any:
+    """The column of Arrow that this is, or that narwhals holds; None for others."""
+    if _is_series(values):
+        return values.to_native() if values.implementation.is_pyarrow() else None
+    return values if type(values).__module__.startswith("pyarrow") else None
+
+
+def _plain(values: Any) -> Any:
+    """A numeric column as numpy or a list: dates as days since 1970, durations as seconds."""
+    arrow = _arrow(values)
+    if arrow is not None:
+        import pyarrow as pa
+
+        if not pa.types.is_temporal(arrow.type):
+            return _of_arrow(arrow)
+    elif not _is_series(values):
+        return values
+    import narwhals as nw
+
+    series = nw.from_native(values, series_only=True)
+    dtype = series.dtype
+    if isinstance(dtype, nw.Datetime | nw.Date):
+        if getattr(dtype, "time_zone", None) is not None:
+            series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+        series = series.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
+    elif isinstance(dtype, nw.Duration):
+        series = series.dt.total_microseconds().cast(nw.Float64) / 1e6
+    elif dtype.is_numeric() and dtype != nw.Float64:
+        series = series.cast(nw.Float64)
+    return series.to_numpy() if arrow is None else _of_arrow(series.to_native())
+
+
+def _of_arrow(column: Any) -> Floats | list[Any]:
+    """An Arrow column as float64, NaN for missing; as a list where it holds no numbers.
+
+    Arrow's own `to_numpy` gives the same, but imports pandas first.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return column.to_pylist()
+    floats = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)  # beyond 2^53 to the nearest
+    x: Floats = _memory(floats)
+    return np.where(_memory(floats.is_null().cast(pa.uint8())), np.nan, x) if floats.null_count else x
+
+
+def _memory(column: Any) -> NDArray[Any]:
+    """The numbers of an Arrow column as they lie in memory, whatever is there for missing ones."""
+    parts = [column] if not hasattr(column, "chunks") else column.chunks
+    kind = column.type.to_pandas_dtype()
+    found = [np.frombuffer(part.buffers()[1], kind)[part.offset :][: len(part)] for part in parts if len(part)]
+    return found[0] if len(found) == 1 else np.concatenate(found) if found else np.empty(0, kind)
+
+
+def _number(value: Any, name: str) -> float:
+    if value is None:
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"column {name!r} must hold numbers, as it did in training; got {value!r}. Convert the column, or name it "
+            "in categorical_features."
+        ) from None
+
+
+def as_given(columns: Sequence[Any]) -> NDArray[Any]:
+    """The table as it was given, (n, P): floats where all columns are numbers, else objects."""
+    lists = [column.to_numpy() if _is_series(column) else np.asarray(column) for column in columns]
+    if all(values.dtype.kind in "fiu" for values in lists):
+        return np.stack([values.astype(np.float64) for values in lists], axis=1)
+    table = np.empty((len(lists[0]), len(lists)), dtype=object)
+    for j, values in enumerate(lists):
+        table[:, j] = values.tolist() if values.dtype.kind in "fiubO" else [str(v) for v in values]
+    return table
+
+
+def is_date(values: Any) -> bool:
+    """Whether a column is one of dates."""
+    if not _is_series(values):
+        return False
+    import narwhals as nw
+
+    return isinstance(values.dtype, nw.Datetime | nw.Date)
+
+
+def dictionary(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
+    """Codes (n,) and levels of an Arrow column, -1 for missing; None for columns of other kinds."""
+    column = _arrow(values)
+    if column is None:
+        return None
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type):
+        return None
+    column = column.combine_chunks()
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    codes = _memory(column.indices.cast(pa.int64()))
+    return np.where(_memory(column.is_null().cast(pa.uint8())), -1, codes), column.dictionary.to_pylist()
+
+
+def labels(values: Any, name: str) -> list[str | None]:
+    """A categorical column as strings with None for missing; anything but strings, numbers and bools is an error."""
+    arrow = dictionary(values)
+    if arrow is not None:
+        levels = [*(label(value, name) for value in arrow[1]), None]
+        return [levels[code] for code in arrow[0].tolist()]
+    return of_each(values, lambda value: label(value, name))
+
+
+def of_each(values: Any, function: Callable[[Any], T]) -> list[T]:
+    """The function of every value, computed once for values that are equal."""
+    items = values.to_list() if _is_series(values) else list(values)
+    kinds = set(map(type, items))
+    if len(kinds - {str, type(None)}) > 1 or any(kind.__hash__ is None for kind in kinds):
+        return [function(v) for v in items]  # 1, 1.0 and True are equal, but have different labels
+    return list(map(_Memory(function).__getitem__, items))
+
+
+class _Memory(dict[Any, Any]):
+    """Results of a function, each computed when it is first asked for."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def __missing__(self, value: Any) -> Any:
+        self[value] = result = self._function(value)
+        return result
+
+
+def label(value: Any, name: str) -> str | None:
+    """What a value of a categorical column is called; None for missing."""
+    if isinstance(value, str):
+        return value
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float | np.floating) and math.isnan(value):
+        return None
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    if isinstance(value, bool | np.bool_ | int | float | np.number):
+        return str(value)
+    raise TypeError(
+        f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} "
+        f"of type {type(value).__name__}. Convert the column to strings."
+    )
