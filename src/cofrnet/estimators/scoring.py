@@ -3,7 +3,7 @@
 torch, scikit-learn and compiled code take longer to load than a million rows take to score. What the estimator in the
 file would predict, this predicts to rounding:
 
-    V = [x; curves; full]  (p + C + L, n),     scores = [U, H] V + c
+    V = [1; x; curves; full]  (1 + p + C + L, n),     scores = [c, U, H] V
 
 where the full ladders read x, or [x; curves] in "S".
 """
@@ -93,8 +93,8 @@ class TableScorer:
 class _Banks:
     """The ladders, linear path and head of a CoFrNet, its members in front of all of them.
 
-    Shapes: linear (members, q, p); intercept (members, q, 1); head (members, q, C + L); curves (members, d+1, curved,
-    m, 1) for weights and biases; full (members, rungs times L, width) and (members, rungs times L, 1).
+    Intercepts and the biases of full ladders are weights of an input that is 1. Shapes: readout (members, q, 1 + p + C
+    + L); curves (members, d+1, curved, m, 1) for weights and biases; full (members, rungs times L, 1 + width).
     """
 
     def __init__(self, spec: CoFrNetSpec, arrays: Mapping[str, Array]) -> None:
@@ -102,9 +102,8 @@ class _Banks:
         if spec.subsets or spec.learn_epsilon or not spec.linear or len(set(depths)) > 1:
             raise ModelFileError("the model has ladders of other kinds.")
         self.spec, members, q = spec, spec.n_members, spec.n_outputs
-        self.linear = arrays["linear"].reshape(members, q, spec.n_features)
-        self.intercept = arrays["intercept"].reshape(members, q, 1)
-        self.head = arrays["head"].reshape(members, q, spec.total_ladders)
+        read = [arrays[name].reshape(members, q, -1) for name in ("intercept", "linear", "head")]
+        self.readout: Array = np.concatenate(read, axis=2)
         self.curved = np.array(spec.curved_features) if spec.n_curves else np.empty(0, dtype=np.int64)
         if spec.n_curves:
             shape = (members, spec.depth + 1, len(self.curved), spec.ladders_per_feature, 1)
@@ -112,12 +111,12 @@ class _Banks:
         self.rungs = depths[0] + (spec.variant != "S") if depths else 0
         if depths:
             rungs = self.rungs * len(depths)
-            self.full: list[Array] = [arrays[f"full.{name}"].reshape(members, rungs, -1) for name in ("weight", "bias")]
+            own = [arrays[f"full.{name}"].reshape(members, rungs, -1) for name in ("bias", "weight")]
+            self.full: Array = np.concatenate(own, axis=2)
 
     def scores(self, x: Array) -> Array:
         """Means of the members' scores, (n, q), for rows x (n, p), in parts of bounded memory."""
-        members, q, p = self.linear.shape
-        height = p + self.head.shape[2]
+        members, q, height = self.readout.shape
         found = np.empty((q, len(x)), dtype=x.dtype)
         size = max(NUMBERS_AT_ONCE // (members * height), FEWEST_ROWS)
         for start in range(0, len(x), size):
@@ -127,29 +126,25 @@ class _Banks:
 
     def _part(self, x: Array, v: Array) -> Array:
         """Scores (q, n) of some rows x (p, n), with memory for V."""
-        (members, _, n), p = v.shape, len(x)
-        v[:, :p] = x
+        (members, _, n), after = v.shape, 1 + len(x)
+        v[:, 0], v[:, 1:after] = 1, x
         if self.spec.n_curves:
             w, b = self.curves
             features = x[self.curved][:, None]
-            m = self.spec.ladders_per_feature
-            t = w[:, -1] * features + b[:, -1]
+            t = v[:, after : after + self.spec.n_curves].reshape(members, *w.shape[2:4], n)  # the same memory
+            np.multiply(w[:, -1], features, out=t)
+            t += b[:, -1]
             for k in range(self.spec.depth - 1, -1, -1):
                 r = self._reciprocal(t)
                 np.multiply(w[:, k], features, out=t)
                 t += b[:, k]
                 t += r
-            v[:, p : p + len(self.curved) * m] = t.reshape(members, -1, n)
         if self.rungs:
-            w, b = self.full
-            a = w @ v[:, : w.shape[2]]
-            a += b
-            a = a.reshape(members, self.rungs, -1, n)
-            t = a[:, -1]
-            for k in range(self.rungs - 2, -1, -1):
-                t = a[:, k] + self._reciprocal(t)
-            v[:, -a.shape[2] :] = self._reciprocal(t) if self.spec.variant == "S" else t
-        scores: Array = self.linear @ v[:, :p] + self.head @ v[:, p:] + self.intercept
+            a = (self.full @ v[:, : self.full.shape[2]]).reshape(members, self.rungs, -1, n)
+            for k in range(self.rungs - 1, 0, -1):
+                a[:, k - 1] += self._reciprocal(a[:, k])
+            v[:, -a.shape[2] :] = self._reciprocal(a[:, 0]) if self.spec.variant == "S" else a[:, 0]
+        scores: Array = self.readout @ v
         return scores.mean(0)
 
     def _reciprocal(self, t: Array) -> Array:
