@@ -193,6 +193,31 @@ def test_validation_rows_can_be_given():
     assert model.score(X[400:], y[400:]) > max(model.history_["accuracy"]) - 0.05
 
 
+@pytest.mark.parametrize("how", ["warm start", "partial fit", "anew"])
+def test_a_fit_that_fails_harms_nothing(how):
+    X, y, _ = messy(300)
+    model = CoFrNetClassifier(**QUICK, warm_start=how == "warm start")
+    fit = model.fit
+    if how == "partial fit":
+        fit = model.partial_fit
+        fit(X, y, ["no", "yes"])
+    else:
+        fit(X, y)
+    before, known = model.predict_proba(X), {name for name in vars(model) if name.endswith("_")}
+    bad = X.assign(age=np.inf)
+    with pytest.raises(ValueError, match="age"):
+        fit(bad, y)
+
+    def fails(epoch):
+        raise ValueError("not finite")
+
+    model.set_params(learning_rate=1e30, callbacks=[fails])  # a pass of partial_fit has no callbacks
+    with pytest.raises(ValueError, match="finite"):
+        fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+    assert {name for name in vars(model) if name.endswith("_")} == known
+
+
 def test_warm_start_goes_on():
     X, y = make_friedman1(400, random_state=0)
     model = CoFrNetRegressor(**QUICK, warm_start=True).fit(X, y)

@@ -309,6 +309,9 @@ def test_files_of_images(tmp_path):
         model = CoFrNetImageClassifier(**{**SMALL, "max_epochs": 1, **settings}).fit(X, y)
         twin = cofrnet.load(model.save(tmp_path / "m.cofrnet"))
         np.testing.assert_array_equal(twin.decision_function(X), model.decision_function(X))
+        other = model.set_params(variant="D" if model.variant == "conv" else "conv")  # for a fit to come
+        again = cofrnet.load(other.save(tmp_path / "other.cofrnet"))
+        np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
         tensors, about = read_tensors(tmp_path / "m.cofrnet")
         about.pop("format")
         spec = about["spec"]

@@ -209,6 +209,9 @@ def test_bools_are_bools_however_they_are_written(tmp_path, values):
     with writer(tmp_path / "a.parquet") as write:
         write(pa.table({"b": values}))
     assert next(batches(tmp_path / "a.parquet", {"b": "bool"}))["b"].to_pylist() == [True, False, None]
+    lines = ["" if value is None else str(value) for value in values]
+    (tmp_path / "a.csv").write_text("\n".join(["b,c", *(f"{line},1" for line in lines)]) + "\n")
+    assert next(batches(tmp_path / "a.csv", {"b": "bool"}))["b"].to_pylist() == [True, False, None]
     with writer(tmp_path / "b.parquet") as write:
         write(pa.table({"b": ["true", "maybe"]}))
     with pytest.raises(TableError, match=r"column 'b' .* must hold true or false, .* got 'maybe'"):

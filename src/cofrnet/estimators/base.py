@@ -196,7 +196,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         )
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
-        with unharmed(self):
+        with unharmed(self, self.warm_start):
             return self._fit_rows(X, y, sample_weight, X_val, y_val)
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
@@ -242,6 +242,10 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
+        with unharmed(self, goes_on=True):
+            return self._pass(X, y, sample_weight, first)
+
+    def _pass(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         self._check_parameters()
         self.target_name_ = name_of(y)
         columns = self._read(X, reset=first)

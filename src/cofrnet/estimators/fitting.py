@@ -34,14 +34,21 @@ FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all ro
 
 
 @contextmanager
-def unharmed(estimator: Any) -> Iterator[None]:
-    """What an estimator has learned before stays as it is, if what follows fails."""
+def unharmed(estimator: Any, goes_on: bool) -> Iterator[None]:
+    """What an estimator has learned before stays as it is, if what follows fails.
+
+    Where training `goes_on` from the weights there are, they are put back.
+    """
     before = dict(vars(estimator))
+    model = before.get("model_") if goes_on else None
+    weights = None if model is None else {name: value.clone() for name, value in model.state_dict().items()}
     try:
         yield
     except Exception:
         vars(estimator).clear()
         vars(estimator).update(before)
+        if model is not None:
+            model.load_state_dict(weights)
         raise
 
 

@@ -176,7 +176,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         read anew in every epoch and never all held in memory. `X_val`, `y_val` are images to stop by; with
         `early_stopping` and without them a share of X is held out.
         """
-        with unharmed(self):
+        with unharmed(self, self.warm_start):
             return self._fit(X, y, sample_weight, X_val, y_val)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:

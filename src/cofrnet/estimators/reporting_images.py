@@ -14,6 +14,7 @@ from cofrnet.estimators.scoring import probabilities
 from cofrnet.explain.subject import to_browse
 from cofrnet.files import write_atomically
 from cofrnet.images import image_name
+from cofrnet.nn.images import ImageCoFrNet
 
 __all__ = ["ReportingImages"]
 
@@ -69,7 +70,7 @@ class ReportingImages:
     def _facts(self) -> list[tuple[str, str]]:
         me: Any = self
         spec, (channels, height, width) = me.model_.spec, me.shape_
-        if me.variant == "conv":
+        if isinstance(me.model_, ImageCoFrNet):
             what = (
                 f"{len(spec.widths)} stages of convolutional ladders of depth {spec.depth}, the mean of each channel, "
             )

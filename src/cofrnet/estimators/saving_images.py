@@ -40,7 +40,7 @@ class SavingImages(Saving):
         fits(self.variant in ("conv", "D", "DL"), "variant", "'conv', 'D' or 'DL'")
         numbers = sum(t.numel() for t in tensors.values())
         model: Any
-        if self.variant == "conv":
+        if "widths" in about.object("spec").values:  # `variant` may have been set since for another fit
             spec = _read_image_spec(about.object("spec"), numbers)
             fits(spec.in_channels == self.shape_[0] and spec.n_outputs == outputs, "spec", "for the images and classes")
             precision = about.any("precision") or self._precision()  # as in training: another gives other numbers

@@ -190,7 +190,7 @@ class CoFrNetTextClassifier(
         A missing text counts as an empty one. `X_val`, `y_val` are texts to stop by; without them a share of X is held
         out.
         """
-        with unharmed(self):
+        with unharmed(self, self.warm_start):
             return self._fit(X, y, sample_weight, X_val, y_val)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:

@@ -141,10 +141,10 @@ def _parts(
     if kind == "csv":
         names = _header(source, options, path)
         _require_columns(names, path, wanted)
-        types = {name: TYPES.get(kinds.get(name, "category"), pa.string()) for name in wanted}  # dates: text, for now
+        types = {name: pa.float64() if kinds.get(name) == "number" else pa.string() for name in wanted}
         types |= _times_of_day(source, options, [name for name in wanted if kinds.get(name) == "number"])
         convert = _convert(types, wanted, text_may_be_missing=False)  # what is kept stays as it is
-        leveled = [name for name, own in kinds.items() if own == "category"]
+        leveled = [name for name, own in kinds.items() if own in ("category", "bool")]
         with _naming(names):
             # Threads of Arrow's own would read several blocks before they gave the first.
             reader = csv.open_csv(source, csv.ReadOptions(use_threads=False, block_size=BLOCK), options, convert)
