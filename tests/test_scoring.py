@@ -8,8 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor, load
+from cofrnet.cli import app
 from cofrnet.estimators.scoring import TableScorer
 
 FEW = {"random_state": 0, "max_epochs": 2}
@@ -129,3 +131,23 @@ except SystemExit as end:
     assert done.stdout.splitlines()[-1] == "0 []"
     written = pd.read_csv(tmp_path / "out.csv")
     np.testing.assert_allclose(written["probability_low"], load(path).predict_proba(X)[:, 1], atol=2e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"interactions": 1}])
+@pytest.mark.parametrize("target", ["class", "number", "numbers"])
+def test_a_table_without_rows_has_predictions_without_rows(table, tmp_path, settings, target):
+    X, score = table
+    y = {"class": score > 0, "number": score, "numbers": np.stack([score, -score], 1)}[target]
+    kind = CoFrNetClassifier if target == "class" else CoFrNetRegressor
+    path = saved(kind(**FEW, **settings).fit(X, y), tmp_path)
+    X.head(0).to_csv(tmp_path / "rows.csv", index=False)
+    done = CliRunner().invoke(app, ["predict", str(path), str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")])
+    assert done.exit_code == 0, done.output
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert len(written) == 0
+    expected = {
+        "class": ["prediction", "probability_False", "probability_True"],
+        "number": ["prediction"],
+        "numbers": ["prediction_0", "prediction_1"],
+    }
+    assert written.columns.tolist() == expected[target]

@@ -298,6 +298,7 @@ def _labels(classes: Any, codes: Any) -> pa.Array:
 
 
 def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
+    import numpy as np
     import pyarrow as pa
 
     columns: dict[str, Any] = {} if kept is None else {name: kept[name] for name in kept.column_names}
@@ -309,12 +310,13 @@ def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
 
     classes = getattr(estimator, "classes_", None)
     if classes is None:
-        y = estimator.predict(features)
+        none = np.empty((0, len(estimator.target_mean_))[: 1 if estimator._flat_target else 2])
+        y = estimator.predict(features) if len(features) else none
         names = ["prediction"] if y.ndim == 1 else [f"prediction_{c}" for c in range(y.shape[1])]
         for name, own in zip(names, y.reshape(len(y), -1).T, strict=True):
             add(name, _column(own))
         return pa.table(columns)
-    probabilities = estimator.predict_proba(features)
+    probabilities = estimator.predict_proba(features) if len(features) else np.empty((0, len(classes)))
     add("prediction", _labels(classes, probabilities.argmax(1)))
     for name, own in zip(classes, probabilities.T, strict=True):
         add(f"probability_{name}", _column(own))
