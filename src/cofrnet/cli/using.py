@@ -313,7 +313,7 @@ def _predictions(estimator: Any, features: Any, kept: Any) -> pa.Table:
         none = np.empty((0, len(estimator.target_mean_))[: 1 if estimator._flat_target else 2])
         y = estimator.predict(features) if len(features) else none
         names = ["prediction"] if y.ndim == 1 else [f"prediction_{c}" for c in range(y.shape[1])]
-        for name, own in zip(names, y.reshape(len(y), -1).T, strict=True):
+        for name, own in zip(names, [y] if y.ndim == 1 else y.T, strict=True):
             add(name, _column(own))
         return pa.table(columns)
     probabilities = estimator.predict_proba(features) if len(features) else np.empty((0, len(classes)))
