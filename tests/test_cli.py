@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 import cofrnet
-from cofrnet.cli import COMMANDS, app
+from cofrnet.cli import COMMANDS, app, output
 from cofrnet.cli.columns import describe, target_task
 from cofrnet.tables import read_table
 
@@ -87,6 +87,18 @@ def test_demo_is_repeatable(run, tmp_path):
         return values
 
     assert results("one") == results("two")
+
+
+def test_text_of_any_script_is_told_as_it_is(capsys, monkeypatch):
+    output.tell("prix\u00a0m² \u3000東京 می\u200cخواهم 👩\u200d🔬 [red]x[/] \x1b[31m")
+    assert capsys.readouterr().out == "prix\u00a0m² \u3000東京 می\u200cخواهم 👩\u200d🔬 [red]x[/] \ufffd[31m\n"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    output.tell("once is enough")
+    output.warn("once is enough")
+    output.fail("this process has none")
+    found = capsys.readouterr()
+    assert (found.out, found.err) == ("", "error: this process has none\n")
 
 
 def test_every_command_is_found_where_it_is_said_to_be():

@@ -1,13 +1,15 @@
+import datetime as dt
 import math
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.stats import norm
 
 from cofrnet.core import backend
-from cofrnet.estimators.columns import as_columns, is_categorical, labels, numbers
+from cofrnet.estimators.columns import as_columns, dictionary, is_categorical, labels, numbers
 from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder
 
 
@@ -219,3 +221,20 @@ def test_many_values_are_scaled_as_few_are(scale, offset):
         found = column.scaled(x, compiled=False)
         np.testing.assert_allclose(found, np.interp(x, column.knots, column.values), atol=1e-9)
         assert (np.diff(found[np.argsort(x)][:-1]) >= -1e-12).all()
+
+
+def test_arrow_columns_are_read_as_they_are():
+    moments = [dt.datetime(2024, 5, 6, 7, 8, 9), None, dt.datetime(1960, 1, 1), dt.datetime(9999, 12, 31)]
+    days = [19849 + (7 * 3600 + 8 * 60 + 9) / 86_400, np.nan, -3653.0, 2_932_896.0]
+    for unit in ("s", "ms", "us"):
+        for zone in (None, "Europe/Rome"):
+            column = pa.chunked_array([pa.array(moments[:2], pa.timestamp(unit, zone)), moments[2:]])
+            np.testing.assert_array_equal(numbers(column, "t"), days)
+    for kind in (pa.date32(), pa.date64()):
+        column = pa.chunked_array([pa.array([None if m is None else m.date() for m in moments], kind)])
+        np.testing.assert_array_equal(numbers(column, "t"), np.floor(days))
+    lengths = pa.chunked_array([pa.array([dt.timedelta(days=1, milliseconds=5), None])])
+    np.testing.assert_array_equal(numbers(lengths, "t"), [86_400.005, np.nan])
+    codes, levels = dictionary(pa.chunked_array([["a", None], ["b", "a"]]))
+    assert codes.tolist() == [0, -1, 1, 0]
+    assert levels == ["a", "b"]

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor, load
 from cofrnet.cli import app
 from cofrnet.estimators.scoring import TableScorer
+from cofrnet.tables import reading
 
 FEW = {"random_state": 0, "max_epochs": 2}
 
@@ -28,6 +29,7 @@ def table():
             "share": np.where(rng.random(n) < 0.2, np.nan, rng.random(n)),
             "colour": rng.choice(["red", "blue", "green", None], n),
             "member": rng.random(n) < 0.5,
+            "day": pd.Timestamp("2021-03-04") + pd.to_timedelta(rng.integers(0, 900, n), unit="h"),
         }
     )
     score = np.log(frame["size"]) + frame["share"].fillna(2) + (frame["colour"] == "red") + 0.01 * frame["age"]
@@ -109,7 +111,7 @@ HEAVY = ["torch", "sklearn", "numba", "scipy", "pandas", "narwhals", "rich"]
 @pytest.mark.parametrize(
     ("columns", "unwanted"),
     [
-        (["size", "age", "share", "colour", "member"], HEAVY),
+        (["size", "age", "share", "colour", "member", "day"], HEAVY),
         (["size", "age"], [*HEAVY, "pyarrow.compute", "pyarrow.parquet", "pyarrow.json"]),
     ],
 )
@@ -151,3 +153,23 @@ def test_a_table_without_rows_has_predictions_without_rows(table, tmp_path, sett
         "numbers": ["prediction_0", "prediction_1"],
     }
     assert written.columns.tolist() == expected[target]
+
+
+def test_dates_in_several_parts(table, tmp_path, monkeypatch):
+    """By several threads at once, from years that are far away, and without a time zone or with one."""
+    X, score = table
+    days = pd.Series(pd.date_range("2020-01-01", periods=len(X)).astype(str))
+    days[5] = "9999-12-31"
+    X = X.assign(when=days)
+    fitted = X.assign(when=pd.to_datetime(days.where(days != "9999-12-31")))
+    path = saved(CoFrNetClassifier(**FEW).fit(fitted, score > 0), tmp_path)
+    X.to_csv(tmp_path / "rows.csv", index=False)
+    monkeypatch.setattr(reading, "BLOCK", 4096)
+    done = CliRunner().invoke(
+        app, ["predict", str(path), str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv"), "--threads", "4"]
+    )
+    assert done.exit_code == 0, done.output
+    last = fitted.assign(when=fitted["when"].fillna(fitted["when"].max()))  # beyond the range counts as its end
+    np.testing.assert_allclose(
+        pd.read_csv(tmp_path / "out.csv")["probability_True"], load(path).predict_proba(last)[:, 1], atol=2e-6
+    )

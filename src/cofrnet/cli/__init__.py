@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 def _with(modules: set[str]) -> Any:
-    """The application with the commands of these modules."""
+    """The module of the application, which has the commands of these modules by then."""
     for module in sorted(modules):
         import_module(f"cofrnet.cli.{module}")
     return import_module("cofrnet.cli.root")

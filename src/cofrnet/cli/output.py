@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 import typer
 
@@ -23,12 +24,14 @@ __all__ = [
 WIDE = 100  # columns of a table that goes to a file or a pipe
 
 
-def _console(stderr: bool = False) -> Console:
+def _console(stderr: bool = False, quiet: bool | None = None) -> Console:
     """Standard output, wide enough for tables where it is not a terminal, or standard error."""
     from rich.console import Console  # here and below on first use: a short command does without
 
     width = None if stderr or sys.stdout.isatty() else WIDE
-    return Console(stderr=stderr, highlight=False, emoji=False, width=width, quiet=_follows())
+    return Console(
+        stderr=stderr, highlight=False, emoji=False, width=width, quiet=_follows() if quiet is None else quiet
+    )
 
 
 def _follows() -> bool:
@@ -50,18 +53,18 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    _coloured("warning:", "yellow", text)
+    _coloured("warning:", "yellow", text, _follows())
 
 
 def fail(text: str) -> None:
-    """Print what went wrong to standard error."""
-    _coloured("error:", "bold red", text)
+    """Print what went wrong to standard error, whichever process it went wrong in."""
+    _coloured("error:", "bold red", text, quiet=False)
 
 
-def _coloured(word: str, style: str, text: str) -> None:
+def _coloured(word: str, style: str, text: str, quiet: bool) -> None:
     from rich.text import Text
 
-    _console(stderr=True).print(Text.assemble((word, style), " ", _printable(text)), soft_wrap=True)
+    _console(stderr=True, quiet=quiet).print(Text.assemble((word, style), " ", _printable(text)), soft_wrap=True)
 
 
 def print_json(values: Any) -> None:
@@ -118,7 +121,8 @@ def print_texts(explanation: Any, most: int = 10) -> None:
 
 def _printable(text: str) -> str:
     """Text without what would move a terminal's cursor or change its colours."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)
+    kept = "\n\t\u200c\u200d"  # and joiners, which letters and emoji are written with
+    return "".join(c if c.isprintable() or c in kept or category(c) == "Zs" else "�" for c in text)
 
 
 @contextmanager

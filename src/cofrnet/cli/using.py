@@ -287,13 +287,9 @@ def _labels(classes: Any, codes: Any) -> pa.Array:
     if classes.dtype.kind in "biuf":
         return _column(classes[codes])
     texts = [str(name).encode() for name in classes]
-    lengths = np.array([len(text) for text in texts])
-    letters = np.zeros((len(texts), lengths.max()), dtype=np.uint8)
-    for row, text in zip(letters, texts, strict=True):
-        row[: len(text)] = np.frombuffer(text, np.uint8)
-    own = lengths[codes]
-    ends = np.concatenate([[0], np.cumsum(own)]).astype(np.int32)
-    found = letters[codes][np.arange(letters.shape[1]) < own[:, None]]
+    lengths = np.array([0, *map(len, texts)], dtype=np.int32)
+    ends = np.cumsum(lengths[np.concatenate([[0], codes + 1])], dtype=np.int32)
+    found = b"".join(map(texts.__getitem__, codes.tolist()))
     return pa.StringArray.from_buffers(len(codes), pa.py_buffer(ends), pa.py_buffer(found))
 
 

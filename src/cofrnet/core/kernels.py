@@ -47,43 +47,38 @@ def _by_rung(a: Tensor, axis: int) -> Array:
     return a.detach().contiguous().numpy().reshape(math.prod(a.shape[:axis]), a.shape[axis], -1)
 
 
-def value(
-    a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1, out: Tensor | None = None
-) -> Tensor:
+def value(a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1) -> Tensor:
     """Value of every ladder; the rung axis of `a` is `axis`. Returns the shape of `a` without it.
 
-    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0. `out` is contiguous memory to write the values to.
+    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
     """
-    f = torch.empty(a.shape[:axis] + a.shape[axis + 1 :], dtype=a.dtype) if out is None else out
+    f = torch.empty(a.shape[:axis] + a.shape[axis + 1 :], dtype=a.dtype)
     rungs = _by_rung(a, axis)
     strips.value(epsilon, smooth, rungs, f.numpy().reshape(len(rungs), -1), first)
     return f
 
 
 def sensitivity_products(
-    g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1, out: Tensor | None = None
+    g: Tensor, a: Tensor, epsilon: float, smooth: bool, first: bool = True, axis: int = 1
 ) -> Tensor:
     """g times the sensitivities df/da_k, in the shape of `a`; the rung axis of `a` is `axis`, g is without it.
 
-    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0. `out` is contiguous memory to write them to.
+    Without `first`, `a` holds rungs 1 to d, and rung 0 is 0.
     """
-    result = torch.empty(a.shape, dtype=a.dtype) if out is None else out
+    result = torch.empty(a.shape, dtype=a.dtype)
     rungs = _by_rung(a, axis)
     factors = g.detach().contiguous().numpy().reshape(len(rungs), -1)
     strips.sensitivity_products(epsilon, smooth, factors, rungs, result.numpy().reshape(rungs.shape), first)
     return result
 
 
-def feature_values(
-    x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool, out: Tensor | None = None
-) -> Tensor:
+def feature_values(x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, smooth: bool) -> Tensor:
     """Value of single-feature ladders, a_k = w_k x_j + b_k.
 
-    `out` is contiguous memory to write them to. Shapes: x (p, n), weight and bias (members, d+1, p, m); returns
-    (members, p, m, n).
+    Shapes: x (p, n), weight and bias (members, d+1, p, m); returns (members, p, m, n).
     """
     members, _, p, m = weight.shape
-    f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype) if out is None else out
+    f = torch.empty((members, p, m, x.shape[1]), dtype=x.dtype)
     strips.feature_values(epsilon, smooth, *_arrays(x, weight, bias, f))
     return f
 
@@ -96,15 +91,14 @@ def feature_gradients(
     epsilon: float,
     smooth: bool,
     with_x: bool,
-    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of sum(g f) by x, weight and bias; without `with_x` the first is empty.
 
-    `out` is contiguous memory to write those by weight and bias to. Shapes: g (members, p, m, n), the others as in
+    Shapes: g (members, p, m, n), the others as in
     `feature_values`.
     """
     by_x = torch.zeros(x.shape if with_x else (len(x), 0), dtype=x.dtype)
-    by_weight, by_bias = out or (torch.empty_like(weight), torch.empty_like(bias))
+    by_weight, by_bias = torch.empty_like(weight), torch.empty_like(bias)
     strips.feature_gradients(epsilon, smooth, *_arrays(g, x, weight, bias, by_x, by_weight, by_bias))
     return by_x, by_weight, by_bias
 

@@ -1,9 +1,11 @@
-"""Columns of tables as they come: of numpy, of Arrow, or of narwhals, which knows pandas and polars."""
+"""Columns of tables as they come: of numpy, or of narwhals, which knows pandas, polars and Arrow.
+
+`numbers`, `labels` and `dictionary`, which encoding needs, take columns of Arrow as they are, too.
+"""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from numbers import Number
@@ -83,9 +85,8 @@ def numbers(values: Any, name: str) -> Floats:
 
 
 def _is_series(values: Any) -> bool:
-    """Whether a column is one of narwhals; where that is not loaded, which takes a while, there is none."""
-    narwhals = sys.modules.get("narwhals")
-    return narwhals is not None and isinstance(values, narwhals.Series)
+    """Whether a column is one of narwhals, which takes a while to import and need not be for others."""
+    return type(values).__module__.startswith("narwhals")
 
 
 def _arrow(values: Any) -> Any:
@@ -99,16 +100,12 @@ def _plain(values: Any) -> Any:
     """A numeric column as numpy or a list: dates as days since 1970, durations as seconds."""
     arrow = _arrow(values)
     if arrow is not None:
-        import pyarrow as pa
-
-        if not pa.types.is_temporal(arrow.type):
-            return _of_arrow(arrow)
-    elif not _is_series(values):
+        return _of_arrow(arrow)
+    if not _is_series(values):
         return values
     import narwhals as nw
 
-    series = nw.from_native(values, series_only=True)
-    dtype = series.dtype
+    series, dtype = values, values.dtype
     if isinstance(dtype, nw.Datetime | nw.Date):
         if getattr(dtype, "time_zone", None) is not None:
             series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
@@ -117,17 +114,22 @@ def _plain(values: Any) -> Any:
         series = series.dt.total_microseconds().cast(nw.Float64) / 1e6
     elif dtype.is_numeric() and dtype != nw.Float64:
         series = series.cast(nw.Float64)
-    return series.to_numpy() if arrow is None else _of_arrow(series.to_native())
+    return series.to_numpy()
 
 
 def _of_arrow(column: Any) -> Floats | list[Any]:
-    """An Arrow column as float64, NaN for missing; as a list where it holds no numbers.
+    """An Arrow column as float64, NaN for missing, dates as days; as a list where it holds no numbers.
 
     Arrow's own `to_numpy` gives the same, but imports pandas first.
     """
     import pyarrow as pa
 
     kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
+        return np.asarray(_of_arrow(column.cast(pa.int64()))) / 86_400e6
+    if pa.types.is_duration(kind):
+        return np.asarray(_of_arrow(column.cast(pa.duration("us"), safe=False).cast(pa.int64()))) / 1e6
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return column.to_pylist()
     floats = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)  # beyond 2^53 to the nearest

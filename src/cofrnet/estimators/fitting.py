@@ -117,20 +117,21 @@ class Fitting:
             callbacks = list(self.callbacks or ())
             if self.verbose:
                 callbacks.append(stack.enter_context(ProgressBar(type(self).__name__)))
-            trained = train(
-                model.to(device),
-                loss,
-                data.to(device),
-                validation=None if validation is None else validation.to(device),
-                options=options,
-                generator=generator,
-                metrics=metrics,
-                project=project,
-                callbacks=callbacks,
-                checkpoint=checkpoint,
-            )
-        model.to("cpu")
-        return trained
+            try:
+                return train(
+                    model.to(device),
+                    loss,
+                    data.to(device),
+                    validation=None if validation is None else validation.to(device),
+                    options=options,
+                    generator=generator,
+                    metrics=metrics,
+                    project=project,
+                    callbacks=callbacks,
+                    checkpoint=checkpoint,
+                )
+            finally:
+                model.to("cpu")
 
     def _record(self, trained: Trained) -> None:
         self.history_ = trained.history

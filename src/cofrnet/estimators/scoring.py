@@ -36,7 +36,9 @@ def probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
         power = np.exp(-np.abs(s))
         larger = 1 / (1 + power)
         power *= larger
-        return np.where(s > 0, [power, larger], [larger, power]).T
+        found = np.empty((len(s), 2))
+        found[:, 0], found[:, 1] = np.where(s > 0, power, larger), np.where(s > 0, larger, power)
+        return found
     powers: NDArray[np.float64] = np.exp(scores - scores.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 

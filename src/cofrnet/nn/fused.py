@@ -67,7 +67,9 @@ def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> Close
     own = [t for t in (model.linear, model.intercept, model.head) if t is not None]
     parameters = own + [t for bank in banks for t in (bank.weight, bank.bias)]
     kernels = fused_kernels(x, *parameters)
-    if kernels is None or (gradients_to_grad and any(t.grad is None for t in parameters)):
+    if kernels is None or not all(t.is_contiguous() for t in parameters):
+        return None
+    if gradients_to_grad and any(t.grad is None for t in parameters):
         return None
     return ClosedForm(model, parameters, len(x), kernels, [t.grad for t in parameters] if gradients_to_grad else None)
 
@@ -94,7 +96,7 @@ class ClosedForm:
         if curves is not None:
             some = self.straight[0] if self.curved is None else self.v.new_empty(curves.n_features, n)
             self.features, self.curve_values = some, _Block(curved, self.by_curve)
-            self.of_curves = [t.contiguous().numpy() for t in (some, *of_curves)]
+            self.of_curves = [t.numpy() for t in (some, *of_curves)]
         if full is not None:
             self.first = full.first
             self.reads = self.v[:, : full.n_features]
@@ -141,8 +143,7 @@ class ClosedForm:
             torch.baddbmm(bias, weight, self.reads, out=self.a)
             strips.value(*self.pole, self.rungs, self.full_values.array, self.first)
             self.full_values.give()
-        scores = torch.baddbmm(self.intercept, self.linear, self.straight)
-        return scores.baddbmm_(self.head, self.ladders) if self.ladders.shape[1] else scores
+        return torch.baddbmm(self.intercept, self.linear, self.straight).baddbmm_(self.head, self.ladders)
 
     @cached_property
     def _back(self) -> _WayBack:

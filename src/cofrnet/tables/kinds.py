@@ -27,7 +27,7 @@ Kind: TypeAlias = Literal["number", "category", "date", "bool"]
 
 MISSING = ("", " ", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>")
 
-# Types of Arrow that a column of text is read as, by what it was in training.
+# Types of Arrow for what a column was in training.
 TYPES: dict[str, pa.DataType] = {"number": pa.float64(), "category": pa.string(), "bool": pa.bool_()}
 
 
