@@ -24,14 +24,12 @@ __all__ = [
 WIDE = 100  # columns of a table that goes to a file or a pipe
 
 
-def _console(stderr: bool = False, quiet: bool | None = None) -> Console:
+def _console(stderr: bool = False, always: bool = False) -> Console:
     """Standard output, wide enough for tables where it is not a terminal, or standard error."""
     from rich.console import Console  # here and below on first use: a short command does without
 
     width = None if stderr or sys.stdout.isatty() else WIDE
-    return Console(
-        stderr=stderr, highlight=False, emoji=False, width=width, quiet=_follows() if quiet is None else quiet
-    )
+    return Console(stderr=stderr, highlight=False, emoji=False, width=width, quiet=_follows() and not always)
 
 
 def _follows() -> bool:
@@ -53,18 +51,18 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    _coloured("warning:", "yellow", text, _follows())
+    _coloured("warning:", "yellow", text)
 
 
 def fail(text: str) -> None:
     """Print what went wrong to standard error, whichever process it went wrong in."""
-    _coloured("error:", "bold red", text, quiet=False)
+    _coloured("error:", "bold red", text, always=True)
 
 
-def _coloured(word: str, style: str, text: str, quiet: bool) -> None:
+def _coloured(word: str, style: str, text: str, always: bool = False) -> None:
     from rich.text import Text
 
-    _console(stderr=True, quiet=quiet).print(Text.assemble((word, style), " ", _printable(text)), soft_wrap=True)
+    _console(stderr=True, always=always).print(Text.assemble((word, style), " ", _printable(text)), soft_wrap=True)
 
 
 def print_json(values: Any) -> None:
