@@ -92,6 +92,14 @@ def test_demo_is_repeatable(run, tmp_path):
 def test_text_of_any_script_is_told_as_it_is(capsys, monkeypatch):
     output.tell("prix\u00a0m² \u3000東京 می\u200cخواهم 👩\u200d🔬 [red]x[/] \x1b[31m")
     assert capsys.readouterr().out == "prix\u00a0m² \u3000東京 می\u200cخواهم 👩\u200d🔬 [red]x[/] \ufffd[31m\n"
+    output.print_table(["[b]a\x1b[31m"], [["tail\\"], ["\x1b]0;x"]], title="\x1b[2J")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "[b]a" in shown
+    assert "tail\\ " in shown
+    monkeypatch.setenv("WORLD_SIZE", "")
+    output.say("one process")
+    assert capsys.readouterr().err == "one process\n"
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     output.tell("once is enough")

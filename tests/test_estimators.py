@@ -14,6 +14,7 @@ from sklearn import set_config
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_iris, make_friedman1
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
@@ -216,6 +217,19 @@ def test_a_fit_that_fails_harms_nothing(how):
         fit(X, y)
     np.testing.assert_array_equal(model.predict_proba(X), before)
     assert {name for name in vars(model) if name.endswith("_")} == known
+
+
+def test_a_first_pass_that_fails_leaves_nothing():
+    X, y, _ = messy(300)
+    model = CoFrNetClassifier(**QUICK)
+    with pytest.raises(ValueError, match="age"):
+        model.partial_fit(X.assign(age=np.inf), y, ["no", "yes"])
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    assert not hasattr(model, "classes_")
+    model.partial_fit(X, y, ["no", "yes"]).partial_fit(X, y, ["yes", "no"])
+    with pytest.raises(ValueError, match=r"classes must be those of the first call .* got \['no', 'perhaps'\]"):
+        model.partial_fit(X, y, ["no", "perhaps"])
 
 
 def test_warm_start_goes_on():

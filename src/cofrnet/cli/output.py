@@ -34,7 +34,7 @@ def _console(stderr: bool = False, always: bool = False) -> Console:
 
 def _follows() -> bool:
     """Whether this is one of several processes that torchrun started, and not the first: that one speaks for all."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and os.environ.get("RANK", "0") != "0"
+    return os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1") and os.environ.get("RANK", "0") != "0"
 
 
 def tell(text: str) -> None:
@@ -72,14 +72,17 @@ def print_json(values: Any) -> None:
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None, left: int = 1) -> None:
     """Print a table; the first `left` columns are text."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=None if title is None else escape(title), title_justify="left")
+    def shown(cell: Any) -> Text:
+        return Text(_printable(str(cell)))
+
+    table = Table(title=None if title is None else shown(title), title_justify="left")
     for i, name in enumerate(titles):
-        table.add_column(escape(name), justify="left" if i < left else "right", overflow="fold")
+        table.add_column(shown(name), justify="left" if i < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*map(shown, row))
     _console().print(table)
 
 
@@ -131,7 +134,7 @@ def busy(text: str) -> Iterator[None]:
         return
     from rich.markup import escape
 
-    with _console(stderr=True).status(escape(text)):
+    with _console(stderr=True).status(escape(_printable(text))):
         yield
 
 
@@ -146,5 +149,5 @@ def counted(text: str) -> Iterator[Any]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} rows"))
     with Progress(*columns, TimeElapsedColumn(), console=_console(stderr=True), transient=True) as progress:
-        task = progress.add_task(escape(text), total=None)
+        task = progress.add_task(escape(_printable(text)), total=None)
         yield lambda rows: progress.update(task, advance=rows)

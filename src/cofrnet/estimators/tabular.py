@@ -21,6 +21,7 @@ from cofrnet.estimators.checks import as_plain, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.contents import read_scale
 from cofrnet.estimators.encoding import Scaling
+from cofrnet.estimators.fitting import unharmed
 from cofrnet.explain.quality import Quality, quality_of_numbers
 from cofrnet.files import Fields
 from cofrnet.nn import CoFrNet, Variant
@@ -200,12 +201,19 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         The first call learns the columns (scales, categories) from its rows, and must be told all `classes`.
         """
         first = not hasattr(self, "model_")
-        if first:
-            if classes is None:
-                raise ValueError("classes must be given to the first call of partial_fit; got None. Pass all classes.")
+        if not first:
+            if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise ValueError(
+                    f"classes must be those of the first call of partial_fit, {self.classes_.tolist()}; got "
+                    f"{np.unique(classes).tolist()}. Fit a new model for others."
+                )
+            return self._partial_fit(X, y, sample_weight, first)
+        if classes is None:
+            raise ValueError("classes must be given to the first call of partial_fit; got None. Pass all classes.")
+        with unharmed(self, goes_on=False):
             self.classes_ = np.unique(classes)
             self._entropy = math.log(len(self.classes_))
-        return self._partial_fit(X, y, sample_weight, first)
+            return self._partial_fit(X, y, sample_weight, first)
 
     def _linear_start(self, x: Floats, y: NDArray[Any], weight: Floats | None) -> tuple[Floats, Floats]:
         present = np.unique(y)
