@@ -43,7 +43,7 @@ def read_table(
     with _opened(path, format) as (source, kind, options), _explained(path):
         if kind == "csv":
             convert = _convert({name: pa.string() for name in text})
-            table = csv.read_csv(source, csv.ReadOptions(block_size=BLOCK), options, convert)
+            table = csv.read_csv(source.native(), csv.ReadOptions(block_size=BLOCK), options, convert)
         elif kind == "jsonl":
             table = arrow_json.read_json(source, arrow_json.ReadOptions(block_size=BLOCK))
         elif kind == "parquet":
@@ -147,7 +147,8 @@ def _parts(
         leveled = [name for name, own in kinds.items() if own in ("category", "bool")]
         with _naming(names):
             # Threads of Arrow's own would read several blocks before they gave the first.
-            reader = csv.open_csv(source, csv.ReadOptions(use_threads=False, block_size=BLOCK), options, convert)
+            how = csv.ReadOptions(use_threads=False, block_size=BLOCK)
+            reader = csv.open_csv(source, how, options, convert)
             for table in _tables(reader, reader.schema):
                 for name in leveled:
                     blank = pc.is_in(table[name], strings(MISSING))
@@ -231,7 +232,7 @@ def _opened(path: str | os.PathLike[str], format: Format | None) -> Iterator[tup
     piped = str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
     raw: Any = _pipe(path) if piped else Path(path).open("rb")  # noqa: SIM115  (closed below)
     with raw:
-        stream = _Peekable(raw)
+        stream = _Peekable(raw, None if piped else str(path))
         start = stream.peek()[:8]
         suffixes = [] if piped else [s.lower() for s in Path(path).suffixes]
         packed = next((COMPRESSIONS[s] for s in suffixes[-1:] if s in COMPRESSIONS), None)
@@ -264,11 +265,26 @@ def _pipe(path: Any) -> Any:
 
 
 class _Peekable:
-    """A stream whose first megabyte can be looked at before it is read."""
+    """A stream whose first megabyte can be looked at before it is read; `path` is that of a file as it is."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream, self.closed = stream, False
+    def __init__(self, stream: Any, path: str | None = None) -> None:
+        self._stream, self._path, self.closed = stream, path, False
         self._start: bytes | None = None
+        self._dropped = 0
+
+    def native(self) -> Any:
+        """A file as Arrow reads it by itself, before anything was read of it; else the stream.
+
+        Threads of Arrow that read a stream ask for Python's lock, even when a process that has failed is ending.
+        """
+        if self._path is None:
+            return self
+        try:
+            file = pa.OSFile(self._path)
+        except UnicodeEncodeError:  # a name that is no UTF-8
+            return self
+        file.seek(self._dropped)
+        return file
 
     def peek(self) -> bytes:
         """The first megabyte, or all there is."""
@@ -282,6 +298,7 @@ class _Peekable:
     def drop(self, count: int) -> None:
         """Leave out the first bytes."""
         self._start = self.peek()[count:]
+        self._dropped += count
 
     def read(self, size: int | None = -1) -> bytes:
         """As of any stream."""
