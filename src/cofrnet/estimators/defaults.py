@@ -13,7 +13,8 @@ from cofrnet.training import LoopOptions
 
 __all__ = ["AutomaticDecay", "loop_options"]
 
-MOST_EPOCHS, FEWEST_EPOCHS, EPOCH_ROWS = 40, 10, 500_000
+MOST_EPOCHS, FEWEST_EPOCHS = 40, 10
+EPOCH_ROWS, EPOCH_ROWS_OF_CURVES = 350_000, 500_000
 
 
 def loop_options(
@@ -43,7 +44,8 @@ def loop_options(
         learning_rate = 0.05 if additive else min(max(0.02 * math.sqrt(n / 5000), 0.01), 0.03)
     rate = float(learning_rate)
     if max_epochs == "auto":
-        max_epochs = min(max(round(EPOCH_ROWS / n), FEWEST_EPOCHS), MOST_EPOCHS)
+        rows = EPOCH_ROWS_OF_CURVES if additive else EPOCH_ROWS
+        max_epochs = min(max(round(rows / n), FEWEST_EPOCHS), MOST_EPOCHS)
     epochs = max(1, int(max_epochs) // stages)
     decay: Any
     if weight_decay == "auto":

@@ -72,7 +72,7 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     pole, epsilon
         Pole handling: "smooth" or "clamp" (the paper's), and its epsilon.
     max_epochs : int or "auto"
-        Passes over the rows; "auto" makes 40, fewer from 12500 rows on, 10 from 50000 on.
+        Passes over the rows; "auto" makes 40, fewer from 8750 rows on, 10 from 35000 on (12500 and 50000 for "D").
     batch_size : int
         Rows of one step; fewer where there are not enough for eight steps an epoch.
     learning_rate : float or "auto"

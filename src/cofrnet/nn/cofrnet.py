@@ -123,6 +123,17 @@ class CoFrNet(nn.Module):
         """Positions of the features that have curves."""
         return torch.arange(self.spec.n_features, device=self.head.device) if self._curved is None else self._curved
 
+    def matrices(self) -> list[tuple[nn.Parameter, tuple[int, int]]]:
+        """Parameters that training takes for matrices, and (rows, columns) of them: weights of ladders by inputs.
+
+        There is one matrix for every rung of the full ladders, or one for all rungs where their depths differ.
+        """
+        if self.full is None:
+            return []
+        width, members = self.full.n_features, self.full.members
+        rows = self.full.weight.numel() // (members * width) if self.full.is_uneven else self.full.n_ladders
+        return [(self.full.weight, (rows, width))]
+
     def read_by_banks(self, x: Tensor) -> Iterator[tuple[str, Ladders, Tensor, Tensor]]:
         """Name, bank, what it reads, and its values, in the order of the head.
 

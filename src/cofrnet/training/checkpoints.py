@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cofrnet.files import write_atomically
-from cofrnet.training.adamw import AdamW
+from cofrnet.training.optimizer import Optimizer
 
 __all__ = ["Checkpoint", "fingerprint", "numbers_of"]
 
@@ -56,7 +56,7 @@ class Checkpoint:
     def save(
         self,
         model: nn.Module,
-        optimizer: AdamW,
+        optimizer: Optimizer,
         generator: torch.Generator,
         best: Any,
         next_epoch: int,
@@ -80,7 +80,7 @@ class Checkpoint:
         write_atomically(self.path, content)
 
     def load(
-        self, model: nn.Module, optimizer: AdamW, generator: torch.Generator, best: Any
+        self, model: nn.Module, optimizer: Optimizer, generator: torch.Generator, best: Any
     ) -> tuple[int, int, dict[str, list[float]]] | None:
         """Put the saved state into the four, and return (next epoch, epochs since the best, history).
 

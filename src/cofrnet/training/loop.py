@@ -1,4 +1,4 @@
-"""The epoch loop: mini-batches, AdamW, one cycle of the learning rate, early stopping with the best weights kept.
+"""The epoch loop: mini-batches, one cycle of the learning rate, early stopping with the best weights kept.
 
 It trains any module that has `member_scores(x)`, (n, members, q); members are trained side by side and each keeps its
 own best weights.
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from cofrnet.nn import LadderDropout, fused
-from cofrnet.training.adamw import AdamW
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint, numbers_of
 from cofrnet.training.losses import Loss, has_slopes
+from cofrnet.training.optimizer import Optimizer
 from cofrnet.training.threads import threads_for
 from cofrnet.training.together import crew
 
@@ -238,7 +238,7 @@ class _Run:
         self.model, self.loss, self.data, self.validation = model, loss, data, validation
         self.options, self.generator, self.metrics, self.project = options, generator, metrics, project
         members = int(getattr(getattr(model, "spec", None), "n_members", 1))
-        self.optimizer = AdamW(model, members)
+        self.optimizer = Optimizer(model, members)
         self.best = _Best(model, members)
         self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
         self.loss_has_slopes = has_slopes(loss)

@@ -38,6 +38,10 @@ class Boosted(nn.Module):
             offset = sum(model.member_scores(x) for model in self._earlier)
         return scores + offset
 
+    def matrices(self) -> list[tuple[nn.Parameter, tuple[int, int]]]:
+        """Parameters of the stage that training takes for matrices."""
+        return self.stage.matrices()
+
     def clamped_share(self, x: Tensor) -> Tensor:
         """Share of the stage's rungs that are clamped, of every row."""
         return self.stage.clamped_share(x)
