@@ -77,7 +77,7 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         Rows of one step; fewer where there are not enough for eight steps an epoch.
     learning_rate : float or "auto"
         Highest of the one cycle it goes through; "auto" is 0.05 for "D", and for the others grows with the
-        square root of the number of rows, 0.02 at 5000, from 0.01 to 0.04.
+        number of rows, 0.02 at 5000, from 0.01 to 0.04.
     weight_decay : float or "auto"
         How much a weight that the data do not hold shrinks over the whole training: by exp(-weight_decay). "auto"
         is 1 to 32, more for noisy and for wide tables, by the validation loss as it goes.
