@@ -20,7 +20,7 @@ __all__ = ["tune"]
 SPACE: dict[str, tuple[Any, ...]] = {
     "variant": ("S", "DL", "D"),
     "depth": (3, 1, 2, 4, 6),
-    "n_ladders": (48, 16, 32, 96, 192),
+    "n_ladders": (32, 16, 48, 96, 192),
     "ladders_per_feature": (8, 4, 16),
     "interactions": (0, 5, 15),
     "learning_rate": ("auto", 0.005, 0.01, 0.02, 0.05),
