@@ -479,10 +479,9 @@ def _reproduced(folder: Path) -> list[str]:
     gain = 100 * float(np.mean(magic.get("CoFrNet-S", np.nan)) - np.mean(magic.get("CoFrNet-DL, paper", np.nan)))
     why = (
         "**What we do better and why.** Smooth ladders instead of clamped ones (no dead rungs, so training finds its "
-        "way), quantile scaling, a linear start, decay that depends on the noise, steps that keep ladders different, and "
-        f"ladders stacked on curves: on MAGIC that is worth {gain:.1f} points over the paper's setting. On texts, words "
-        "and pairs instead of "
-        "positions."
+        "way), quantile scaling, a linear start, decay that depends on the noise, steps that keep ladders different, "
+        f"and ladders stacked on curves: on MAGIC that is worth {gain:.1f} points over the paper's setting. On texts, "
+        "words and pairs instead of positions."
     )
     return [*lines, why, ""]
 
