@@ -94,8 +94,7 @@ def feature_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of sum(g f) by x, weight and bias; without `with_x` the first is empty.
 
-    Shapes: g (members, p, m, n), the others as in
-    `feature_values`.
+    Shapes: g (members, p, m, n), the others as in `feature_values`.
     """
     by_x = torch.zeros(x.shape if with_x else (len(x), 0), dtype=x.dtype)
     by_weight, by_bias = torch.empty_like(weight), torch.empty_like(bias)
