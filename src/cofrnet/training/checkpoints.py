@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cofrnet.files import write_atomically
-from cofrnet.training.optimizer import Optimizer
+from cofrnet.training.optimizer import WAY_OF_STEPS, Optimizer
 
 __all__ = ["Checkpoint", "fingerprint", "numbers_of"]
 
@@ -29,8 +29,8 @@ def numbers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def fingerprint(parts: Sequence[Any], *tensors: Tensor | None) -> str:
-    """A hash of settings (anything with a stable repr) and tensors, to know a fit by."""
-    digest = hashlib.sha256(json.dumps(parts, default=repr).encode())
+    """A hash of settings (anything with a stable repr), tensors and the way steps are taken, to know a fit by."""
+    digest = hashlib.sha256(json.dumps([WAY_OF_STEPS, *parts], default=repr).encode())
     for tensor in tensors:
         if tensor is not None:
             digest.update(tensor.contiguous().numpy().tobytes())
