@@ -117,7 +117,7 @@ def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
     model = CoFrNet(n_features=p, n_ladders=48, ladders_per_feature=8, generator=generator)
     loss, once = LogLoss(), bare_arithmetic(model, data.x[:batch])
     automatic = loop_options(
-        n, p, additive=False, null_loss=0.69, max_epochs="auto", batch_size=batch, learning_rate="auto",
+        n, p, additive=False, linear_loss=0.69, max_epochs="auto", batch_size=batch, learning_rate="auto",
         weight_decay="auto", patience=None,
     )  # fmt: skip
     options = LoopOptions(epochs, batch, automatic.learning_rate, automatic.weight_decay)

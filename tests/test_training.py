@@ -133,6 +133,31 @@ def test_weight_decay_is_that_of_the_whole_training(wave):
         assert model.dead.detach().numpy() == pytest.approx(math.exp(-2), rel=1e-4)
 
 
+def test_weight_decay_may_go_by_what_was_reached(wave):
+    data, validation = wave
+    asked = []
+
+    def decay(done, lowest):
+        asked.append((done, lowest))
+        return 3.0
+
+    def fit(weight_decay, validation):
+        model = small()
+        options = LoopOptions(max_epochs=5, batch_size=64, weight_decay=weight_decay)
+        return model, train(
+            model, MultinomialLogLoss(), data, validation=validation, options=options, generator=seeded()
+        )
+
+    one, trained = fit(decay, validation)
+    losses = trained.history["validation_loss"]
+    assert asked == [(i / 5, min(losses[:i], default=math.inf)) for i in range(5)]
+    other, _ = fit(3.0, validation)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    asked.clear()
+    fit(decay, None)
+    assert asked == [(i / 5, math.inf) for i in range(5)]
+
+
 def test_interrupt_keeps_the_best_and_says_so(wave):
     data, validation = wave
 

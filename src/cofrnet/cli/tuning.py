@@ -24,7 +24,7 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "ladders_per_feature": (8, 4, 16),
     "interactions": (0, 5, 15),
     "learning_rate": ("auto", 0.005, 0.01, 0.02, 0.05),
-    "weight_decay": ("auto", 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "weight_decay": ("auto", 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
     "dropout": (0.0, 0.05, 0.1, 0.2),
 }
 

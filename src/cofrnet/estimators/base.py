@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
+from torch import Tensor
 
 from cofrnet.estimators.checks import checked_weight, name_of, position_of, require, require_same_length
 from cofrnet.estimators.columns import as_columns, is_categorical
@@ -32,6 +33,7 @@ from cofrnet.training import (
     Rows,
     Trained,
     boosted,
+    evaluate,
     monotone_projection,
     rungwise,
     train,
@@ -107,10 +109,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _linear_start(self, x: Floats, y: NDArray[Any], weight: Floats | None) -> tuple[Floats, Floats]:
         """Weights (q, p) and intercepts (q,) of the linear model that training starts from."""
-        raise NotImplementedError
-
-    def _null_loss(self) -> float:
-        """Loss of the best constant score, to measure noise against."""
         raise NotImplementedError
 
     def _balance(self, y: NDArray[Any], weight: Floats | None) -> Floats | None:
@@ -232,11 +230,12 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             self.pairs_ = []
             self._fit_least_squares(data, validation, generator)
         else:
+            linear = self._linear_model(data)
             if not again:
-                self.pairs_ = self._pairs(data, validation, generator)
+                self.pairs_ = self._pairs(data, validation, linear, generator)
                 self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
-                self._start_from_linear(self.model_, data)
-            self._train(data, validation, generator)
+                linear.start(self.model_)
+            self._train(data, validation, linear, generator)
         self.profile_ = self._profile(columns, x)
         return self
 
@@ -263,7 +262,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         data = _as_rows(x, targets, weight, np.arange(len(targets)))
         if first:
             self.model_ = CoFrNet(self._spec(), generator=generator)
-            self._start_from_linear(self.model_, data)
+            self._linear_model(data).start(self.model_)
         options = replace(self._options(len(data)), max_epochs=1, weight_decay=0.0, cycle=False)
         options = replace(options, learning_rate=0.2 * options.learning_rate)
         train(
@@ -277,7 +276,9 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         self.profile_ = self._profile(columns, x)
         return self
 
-    def _pairs(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> list[tuple[int, int]]:
+    def _pairs(
+        self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator
+    ) -> list[tuple[int, int]]:
         """Positions of the pairs of columns that get ladders of their own."""
         wanted, names = self.interactions, self._names()
         if not isinstance(wanted, int | np.integer):
@@ -293,8 +294,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             if name not in additive.get_params():
                 setattr(additive, name, value)
         additive.model_ = CoFrNet(additive._spec(), generator=generator)
-        additive._start_from_linear(additive.model_, data)
-        additive._train(data, validation, generator)
+        linear.start(additive.model_)
+        additive._train(data, validation, linear, generator)
         x = data.x.requires_grad_(False)
         scores = additive.model_.member_scores(x).detach().requires_grad_()  # (n, 1, q)
         (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
@@ -348,25 +349,20 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             n_members=self.n_members,
         )
 
-    def _start_from_linear(self, model: CoFrNet, data: Rows) -> None:
-        """Start at the linear model: the head at 0, the linear path where least squares or log-loss puts it."""
+    def _linear_model(self, data: Rows) -> LinearModel:
+        """The linear model that training starts from, where least squares or log-loss puts it."""
         few = slice(0, LINEAR_START_ROWS)
         weight = None if data.weight is None else data.weight[few].numpy()
-        start = self._linear_start(data.x[few].numpy(), data.y[few].numpy(), weight)
-        assert model.linear is not None
-        assert model.intercept is not None
-        with torch.no_grad():
-            model.head.zero_()
-            for parameter, values in zip((model.linear, model.intercept), start, strict=True):
-                parameter.copy_(torch.as_tensor(np.asarray(values), dtype=parameter.dtype).expand_as(parameter))
+        found = self._linear_start(data.x[few].numpy(), data.y[few].numpy(), weight)
+        return LinearModel(*(torch.as_tensor(np.asarray(values), dtype=data.x.dtype) for values in found))
 
-    def _options(self, n: int, stages: int = 1) -> LoopOptions:
+    def _options(self, n: int, linear_loss: float | None = None, stages: int = 1) -> LoopOptions:
         """How to train each of so many stages."""
         return loop_options(
             n,
-            self.encoder_.n_inputs,
+            len(self.encoder_.columns),
             additive=self.variant == "D",
-            null_loss=self._null_loss(),
+            linear_loss=linear_loss,
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -380,33 +376,29 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
     def _solves_least_squares(self, data: Rows) -> bool:
         return False
 
-    def _train(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
+    def _train(self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator) -> None:
         """Train `model_` by the strategy asked for, or put another in its place."""
+        to_beat = None if validation is None else float(evaluate(linear, validation, [self._losses()[0]])[0])
         if self.bootstrap:
             data = data.bootstrapped(self.n_members, generator)
         spec = self.model_.spec
         if self.strategy == "joint":
-            trained = self._run(
-                self.model_, data, validation, generator, self._options(len(data)), self._projection(data)
-            )
+            options = self._options(len(data), to_beat)
+            trained = self._run(self.model_, data, validation, generator, options, self._projection(data))
         else:
             for name in ("checkpoint", "monotonic_cst"):
                 require(getattr(self, name) is None, name, getattr(self, name), "None unless strategy='joint'")
             stages = BOOSTED_GROUPS if self.strategy == "boosted" else max(spec.depth, *spec.full_depths, 1)
-
-            options = self._options(len(data), stages)
-
-            def start(model: CoFrNet) -> None:
-                self._start_from_linear(model, data)
+            options = self._options(len(data), to_beat, stages)
 
             def fit(model: Any) -> Trained:
                 return self._run(model, data, validation, generator, options)
 
             if self.strategy == "boosted":
                 require(self.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
-                self.model_, trained = boosted(spec, stages, start, fit, generator)
+                self.model_, trained = boosted(spec, stages, linear.start, fit, generator)
             else:
-                self.model_, trained = rungwise(spec, start, fit, generator)
+                self.model_, trained = rungwise(spec, linear.start, fit, generator)
         self._record(trained)
 
     # ------------------------------------------------------------------------------ predicting
@@ -420,6 +412,27 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         with torch.no_grad():
             scores = torch.cat([self.model_(part) for part in x.split(PREDICT_CHUNK)])
         return scores[:n].double().numpy()
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Scores weight x + intercept. Shapes: weight (q, p), intercept (q,)."""
+
+    weight: Tensor
+    intercept: Tensor
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Its scores, as those of one member. Shapes: x (n, p); returns (n, 1, q)."""
+        return torch.addmm(self.intercept, x, self.weight.T).unsqueeze(1)
+
+    def start(self, model: CoFrNet) -> None:
+        """Make a CoFrNet this linear model: its linear path so, its head 0."""
+        assert model.linear is not None
+        assert model.intercept is not None
+        with torch.no_grad():
+            model.head.zero_()
+            model.linear.copy_(self.weight.expand_as(model.linear))
+            model.intercept.copy_(self.intercept.expand_as(model.intercept))
 
 
 def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:

@@ -44,8 +44,6 @@ class Classes:
                 raise ValueError(
                     f"y must have two classes or more; got one class, {self.classes_[0]}. Pass rows of both."
                 )
-            shares = np.unique(y, return_counts=True)[1] / len(y)
-            self._entropy = float(-(shares * np.log(shares)).sum())
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.flatnonzero(self.classes_[codes] != y)
         if len(unknown):
@@ -74,15 +72,11 @@ class Classes:
     def _target_fields(self) -> dict[str, Any]:
         kind = {"b": "bool", "i": "int", "u": "int", "f": "float"}.get(self.classes_.dtype.kind, "text")
         values = [str(c) for c in self.classes_] if kind == "text" else self.classes_.tolist()
-        return {"kind": kind, "classes": values, "entropy": self._entropy}
+        return {"kind": kind, "classes": values}
 
     def _restore_target(self, fields: Fields) -> int:
         self.classes_ = read_classes(fields)
-        self._entropy = fields.number("entropy")
         return self._count_outputs()
-
-    def _null_loss(self) -> float:
-        return self._entropy
 
     def _count_outputs(self) -> int:
         return 1 if len(self.classes_) == 2 else len(self.classes_)

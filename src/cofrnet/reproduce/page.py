@@ -479,7 +479,7 @@ def _reproduced(folder: Path) -> list[str]:
     gain = 100 * float(np.mean(magic.get("CoFrNet-S", np.nan)) - np.mean(magic.get("CoFrNet-DL, paper", np.nan)))
     why = (
         "**What we do better and why.** Smooth ladders instead of clamped ones (no dead rungs, so training finds its "
-        "way), quantile scaling, a linear start, decay that depends on the noise, steps that keep ladders different, "
+        "way), quantile scaling, a linear start, decay by what ladders gain on it, steps that keep ladders different, "
         f"and ladders stacked on curves: on MAGIC that is worth {gain:.1f} points over the paper's setting. On texts, "
         "words and pairs instead of positions."
     )

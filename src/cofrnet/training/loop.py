@@ -40,7 +40,8 @@ class LoopOptions:
     `weight_decay` is that of the whole training, decoupled from the gradient: a weight that gets no gradient shrinks by
     exp(-weight_decay), whatever the number of steps. Steps share it by the square of their learning rate, so that it
     fades before they do, and the last of them set right what was shrunk too far. Biases and intercepts are not decayed.
-    It may be a function of the validation loss (without validation rows: the training loss), asked anew at every epoch.
+    It may be a function of the share of epochs done and of the lowest validation loss after one of them (infinite where
+    there is none), asked anew at every epoch.
     `patience` epochs without a better validation loss end the training; None runs all epochs. With `cycle`, the
     learning rate goes through one cycle over all epochs, else it stays.
     """
@@ -48,7 +49,7 @@ class LoopOptions:
     max_epochs: int = 60
     batch_size: int = 512
     learning_rate: float = 0.02
-    weight_decay: float | Callable[[float], float] = 5.0
+    weight_decay: float | Callable[[float, float], float] = 5.0
     clip_norm: float | None = 1.0
     patience: int | None = None
     tolerance: float = 0.0
@@ -249,7 +250,6 @@ class _Run:
         self.since_best = 0
         self.crew = crew()
         self.crew.take_from_first(self.optimizer.values, *model.buffers())
-        self.latest = math.inf  # the loss that decides on the decay
         self.steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
         self.squares = options.learning_rate**2 * _sum_of_squares(self.steps, options.cycle)
 
@@ -277,13 +277,9 @@ class _Run:
         if saved is not None:
             first, self.since_best, history = saved
             self.trained.history = history
-            self.latest = history["validation_loss" if self.validation is not None else "loss"][-1]
             return first
         if self.validation is not None:  # the model as it is: training may only improve on it
             self.best.update(self.model, evaluate(self.model, self.validation, [self.loss])[0], -1, 0.0)
-            self.latest = float(self.best.loss.mean())
-        elif isinstance(self.data, Rows):
-            self.latest = float(evaluate(self.model, self.data, [self.loss])[0].mean())
         return 0
 
     def _loss_reads_parameters(self) -> bool:
@@ -304,7 +300,6 @@ class _Run:
             row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
             better = self.best.update(self.model, values[0], number, self.options.tolerance)
             self.since_best = 0 if better else self.since_best + 1
-        self.latest = row.get("validation_loss", row["loss"])
         shown = self.validation if self.validation is not None else self.data
         if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":
             row["clamped"] = float(self.model.clamped_share(shown.x[:256]).mean())
@@ -315,7 +310,10 @@ class _Run:
     def _pass_over_the_data(self, number: int) -> dict[str, float]:
         options, optimizer = self.options, self.optimizer
         self.model.train()
-        decay = options.weight_decay(self.latest) if callable(options.weight_decay) else options.weight_decay
+        decay = options.weight_decay
+        if callable(decay):
+            lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
+            decay = decay(number / options.max_epochs, lowest)
         total = torch.zeros_like(self.optimizer.values[0])
         count, rate = 0, options.learning_rate
         step = number * self.data.n_batches(options.batch_size)
