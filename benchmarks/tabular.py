@@ -114,7 +114,10 @@ def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
     n, p, epochs = batch * 40, 10, 1 if quick else 3
     generator = torch.Generator().manual_seed(0)
     data = Rows(torch.randn(n, p, generator=generator), (torch.rand(n, generator=generator) > 0.5).float())
-    model = CoFrNet(n_features=p, n_ladders=48, ladders_per_feature=8, generator=generator)
+    ours = CoFrNetClassifier()
+    model = CoFrNet(
+        n_features=p, n_ladders=ours.n_ladders, ladders_per_feature=ours.ladders_per_feature, generator=generator
+    )
     loss, once = LogLoss(), bare_arithmetic(model, data.x[:batch])
     automatic = loop_options(
         n, p, additive=False, linear_loss=0.69, max_epochs="auto", batch_size=batch, learning_rate="auto",

@@ -238,7 +238,7 @@ def test_warm_start_goes_on():
     encoder, first = model.encoder_, model.history_["loss"][0]
     model.fit(X, y)
     assert model.encoder_ is encoder
-    assert model.history_["loss"][0] < 0.8 * first
+    assert model.history_["loss"][0] < 0.9 * first
 
 
 def test_checkpoint_is_written_and_resumed(tmp_path):

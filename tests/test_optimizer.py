@@ -105,6 +105,20 @@ def test_no_gradient_leaves_matrices_but_for_the_decay(way):
     torch.testing.assert_close(model.full.weight.detach(), before * 0.99)
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e-17, 1e-20, 1e-25, 1e-38, 1e-44])
+def test_gradients_too_small_to_be_squared_do_no_harm(size):
+    """As those of the lowest rungs of deep ladders; a norm that comes out as 0 must not blow them up."""
+    model = model_of(n_ladders=MOST_ROWS, n_features=50)
+    before = model.full.weight.detach().clone()
+    optimizer = Optimizer(model)
+    for seed in range(3):
+        for p, gradient in zip(model.parameters(), gradients_of(model, seed), strict=True):
+            p.grad.copy_(gradient * size)
+        optimizer.step(0.03, shrink=0.0)
+    assert torch.isfinite(model.full.weight).all()
+    assert (model.full.weight - before).abs().max() < 0.1
+
+
 @pytest.mark.parametrize("way", BACKENDS)
 @pytest.mark.parametrize("members", [1, 3])
 def test_each_member_is_clipped_by_its_own_norm(way, members):

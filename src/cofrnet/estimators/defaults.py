@@ -6,7 +6,7 @@ They were chosen on held-out training rows of some twenty tables, real and gener
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from cofrnet.training import LoopOptions
 
@@ -50,7 +50,7 @@ def loop_options(
         rows = EPOCH_ROWS_OF_CURVES if additive else EPOCH_ROWS
         max_epochs = min(max(round(rows / n), FEWEST_EPOCHS), MOST_EPOCHS)
     epochs = max(1, int(max_epochs) // stages)
-    decay: Any
+    decay: float | AutomaticDecay
     if weight_decay != "auto":
         decay = share * float(weight_decay)
     elif linear_loss is None:

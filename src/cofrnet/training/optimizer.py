@@ -18,7 +18,8 @@ BETAS = 0.9, 0.999
 BETAS_OF_MATRICES = 0.8, 0.999
 DISTANCE, OTHERS = 0.2, 4.0
 MOST_ROWS = 64  # that polar takes at once: its cost grows with their square
-TINY, SMALLEST = 1e-8, 1e-30
+TINY = 1e-8
+SMALLEST = 1e-16  # norm of a gradient: squares of numbers much below it are lost in single precision
 QUINTIC, ROUNDS = (3.4445, -4.7750, 2.0315), 3
 
 
