@@ -36,6 +36,12 @@ def test_decay_of_additive_models_members_and_stages():
     assert options(weight_decay=3, share=0.5).weight_decay == 1.5
 
 
+def test_decay_of_few_steps():
+    for epochs in (50, 500):
+        assert options(max_epochs=epochs).weight_decay == AutomaticDecay(0.5)
+    assert options(max_epochs=5).weight_decay == AutomaticDecay(0.5, share=0.1, most=pytest.approx(3.2))
+
+
 def test_decay_without_validation_rows_grows_with_the_columns():
     found = [options(columns=columns, linear_loss=None).weight_decay for columns in (1, 10, 30, 1000)]
     assert found == pytest.approx([2, 8, 24, 32])

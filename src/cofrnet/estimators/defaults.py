@@ -16,6 +16,7 @@ MOST_EPOCHS, FEWEST_EPOCHS = 50, 10
 EPOCH_ROWS, EPOCH_ROWS_OF_CURVES = 350_000, 500_000
 FINDING_OUT = 0.25  # share of the epochs
 MOST_DECAY = 32.0
+FEW_STEPS = 400  # of a whole training; fewer cannot hold weights against as much decay
 
 
 def loop_options(
@@ -56,8 +57,9 @@ def loop_options(
     elif linear_loss is None:
         decay = share * min(max(0.8 * columns, 2.0), MOST_DECAY)
     else:
-        share *= 2 * min(1.0, 60 * columns / n) if additive else 1.0
-        decay = AutomaticDecay(linear_loss, share * members ** (-1 / 6))
+        short = min(1.0, int(max_epochs) * max(1, round(n / batch)) / FEW_STEPS)
+        share *= 2 * min(1.0, 60 * columns / n) if additive else short
+        decay = AutomaticDecay(linear_loss, share * members ** (-1 / 6), MOST_DECAY if additive else MOST_DECAY * short)
     return LoopOptions(epochs, batch, rate, decay, patience=patience)
 
 
@@ -65,7 +67,7 @@ def loop_options(
 class AutomaticDecay:
     """Weight decay by what the ladders are good for: the share of the linear model's loss that they take away.
 
-        2 share / gain, at most 32,     gain = 1 - lowest validation loss so far / that of the linear model
+        2 share / gain, at most `most`,     gain = 1 - lowest validation loss so far / that of the linear model
 
     Where a straight line says nearly all that can be said, what else the rows seem to say is mostly noise, and is held
     down; where ladders find much, they are left free. The first quarter of the epochs, in which the steps grow, goes
@@ -74,10 +76,11 @@ class AutomaticDecay:
 
     linear_loss: float
     share: float = 1.0
+    most: float = MOST_DECAY
 
     def __call__(self, done: float, loss: float) -> float:
         """The decay of the whole training, where a share of it is `done`."""
         if done < FINDING_OUT:
             return self.share
         gain = 1 - loss / self.linear_loss if self.linear_loss > 0 else 0.0
-        return 2 * self.share / gain if gain > self.share * 2 / MOST_DECAY else MOST_DECAY
+        return 2 * self.share / gain if gain > 2 * self.share / self.most else self.most
