@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from cofrnet.core import backend
 from cofrnet.estimators.columns import as_columns, dictionary, is_categorical, labels, numbers
-from cofrnet.estimators.encoding import CategoricalColumn, NumericColumn, TableEncoder
+from cofrnet.estimators.encoding import MOST_HATS, CategoricalColumn, NumericColumn, TableEncoder
 
 
 def learn(X, **options):
@@ -166,10 +166,60 @@ def test_scaled_values_go_back_to_the_units_of_the_column_with_their_slopes(scal
     knots = np.asarray(column.knots)
     between, half = (knots[1:] + knots[:-1]) / 2, np.diff(knots) / 4
     differences = (column.scaled(between + half) - column.scaled(between - half)) / (2 * half)
-    np.testing.assert_allclose(column.slope(between), differences, rtol=1e-6)
+    np.testing.assert_allclose(column.slopes(between)[:, 0], differences, rtol=1e-6)
     beyond = np.array([-1.0, 2 * x.max(), np.nan])
-    expected = [0.0, 0.0] if scaling == "quantile" else [column.slope(between)[0]] * 2
-    np.testing.assert_allclose(column.slope(beyond), [*expected, np.nan])
+    expected = [0.0, 0.0] if scaling == "quantile" else [column.slopes(between)[0, 0]] * 2
+    np.testing.assert_allclose(column.slopes(beyond)[:, 0], [*expected, np.nan])
+
+
+def test_values_have_hats_where_they_are_few():
+    rng = np.random.default_rng(0)
+    n = 2000
+    frame = pd.DataFrame(
+        {
+            "code": rng.choice([1, 2, 5, 9], n, p=[0.3, 0.4, 0.299, 0.001]),
+            "gaps": np.where(rng.random(n) < 0.1, np.nan, rng.integers(0, 3, n) / 2),
+            "many": rng.integers(0, 33, n),
+            "two": rng.integers(0, 2, n),
+            "date": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 5, n), unit="D"),
+        }
+    )
+    encoder, columns = learn(frame)
+    code, gaps, *others = encoder.columns
+    assert code.inputs == ["code", "code=1", "code=2", "code=5"], "9 is rare"
+    assert gaps.inputs == ["gaps", "gaps=missing", "gaps=0", "gaps=0.5", "gaps=1"]
+    assert not any(column.hats for column in others)
+    x = encoder.encode(columns)
+    for value, place in ((1, 1), (2, 2), (5, 3)):
+        np.testing.assert_array_equal(x[:, place] > 0, frame["code"] == value)
+    np.testing.assert_array_equal(x[frame["gaps"].isna(), 4:9], [[0, 1, 0, 0, 0]] * int(frame["gaps"].isna().sum()))
+    assert not learn(frame, monotone=[0])[0].columns[0].hats
+    for scaling in ("standard", "minmax"):
+        assert not any(column.hats for column in learn(frame, scaling=scaling)[0].columns)
+
+
+def test_hats_are_linear_between_values_with_their_slopes():
+    column = NumericColumn("a", (0.0, 1.0, 3.0, 4.0), (-1.0, 0.0, 1.0, 2.0), has_missing=True, hats=(0, 2, 3))
+    at = np.array([0.0, 0.25, 1.0, 2.5, 3.0, 3.9, 4.0, -7.0, 9.0, np.nan])
+    corners = np.eye(4)[:, [0, 2, 3]] * column.height
+    expected = np.stack([np.interp(at, column.knots, corner) for corner in corners.T], axis=1)
+    expected[-1] = 0
+    np.testing.assert_allclose(column.at(at, np.float64)[:, 2:], expected)
+    within = np.array([0.5, 2.0, 3.5, -2.0, 6.0])
+    moved = [column.at(within + step, np.float64) for step in (-1e-3, 1e-3)]
+    np.testing.assert_allclose(column.slopes(within), (moved[1] - moved[0]) / 2e-3, atol=1e-9)
+    np.testing.assert_allclose(column.slopes(np.array([1.0])), column.slopes(np.array([1.5])), err_msg="to the right")
+    np.testing.assert_allclose(column.slopes(np.array([4.0])), column.slopes(np.array([3.5])), err_msg="to the left")
+    assert np.isnan(column.slopes(np.array([np.nan]))).all()
+
+
+def test_hats_are_few_in_all():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({f"c{j}": rng.integers(0, 4 + j % 20, 1000) for j in range(100)})
+    encoder, _ = learn(frame)
+    hats = [len(column.hats) for column in encoder.columns]
+    assert MOST_HATS - 20 < sum(hats) <= MOST_HATS
+    assert max(size for size in hats if size) <= min(4 + j % 20 for j, size in enumerate(hats) if not size)
 
 
 def test_the_fused_map_is_the_plain_one():

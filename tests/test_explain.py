@@ -16,7 +16,7 @@ FAST = {"max_epochs": 8, "n_ladders": 4, "ladders_per_feature": 2, "random_state
 
 @pytest.fixture(scope="module")
 def messy():
-    """Numbers with heavy tails and gaps, levels, and a target in units of its own."""
+    """Numbers with heavy tails, gaps or few values, levels, and a target in units of its own."""
     rng = np.random.default_rng(0)
     n = 600
     frame = pd.DataFrame(
@@ -25,10 +25,12 @@ def messy():
             "income": np.exp(rng.normal(10, 1, n)),
             "city": rng.choice(["Bern", "Oslo", "Rome"], n),
             "member": rng.random(n) > 0.5,
+            "rooms": rng.choice([1, 2, 2.5, 4], n),
         }
     )
-    frame.loc[rng.random(n) < 0.1, "age"] = np.nan
+    frame.loc[rng.random(n) < 0.1, ["age", "rooms"]] = np.nan
     y = 100 * np.sin(frame["age"].fillna(30) / 10) + 5 * np.log(frame["income"]) + 40 * (frame["city"] == "Rome")
+    y += 20 * (frame["rooms"] == 2)
     return frame, y.to_numpy() + rng.normal(size=n)
 
 
@@ -53,8 +55,12 @@ def scores_of(model, X):
 
 
 def interpolated(column, value):
-    """The scaling of a column in torch operations, for autograd."""
-    knots, values = (torch.tensor(v, dtype=torch.float64) for v in (column.knots, column.values))
+    """The inputs of a column in torch operations, for autograd."""
+    knots = torch.tensor(column.knots, dtype=torch.float64)
+    corners = np.zeros((len(knots), len(column.inputs)))  # all inputs are linear between the knots
+    corners[:, 0] = column.values
+    corners[:, 1 + column.has_missing :] = column.height * np.eye(len(knots))[:, list(column.hats)]
+    values = torch.from_numpy(corners)
     i = int(torch.searchsorted(knots, value.detach(), right=True).clamp(1, len(knots) - 1))
     if value.detach() < knots[0] or value.detach() > knots[-1]:
         return values[0 if value < knots[0] else -1] + 0 * value
@@ -66,6 +72,7 @@ def test_gradients_are_those_of_autograd_through_the_estimator(fitted, wide):
     model, X = fitted
     X = X.iloc[:12]
     net = model.model_
+    X = X.assign(rooms=X["rooms"].where(X["rooms"] != 4, 3.1))  # between the values of training
     try:
         net.to(torch.float64 if wide else torch.float32)
         found = model.explain_local(X, method="gradient")
@@ -73,13 +80,12 @@ def test_gradients_are_those_of_autograd_through_the_estimator(fitted, wide):
         net.double()
         for i in range(len(X)):
             for j, column in enumerate(model.encoder_.columns):
-                own = model.encoder_.column_inputs[j][0]
+                own = model.encoder_.column_inputs[j]
                 if not hasattr(column, "knots") or pd.isna(X.iloc[i, j]):
                     assert np.isnan(found.values[i, :, j]).all()
                     continue
                 value = torch.tensor(float(X.iloc[i, j]), dtype=torch.float64, requires_grad=True)
-                row = x[i].clone()
-                row = torch.cat([row[:own], interpolated(column, value)[None], row[own + 1 :]])
+                row = torch.cat([x[i, : own[0]], interpolated(column, value), x[i, own[-1] + 1 :]])
                 for c, score in enumerate(net(row[None])[0]):
                     (exact,) = torch.autograd.grad(score, value, retain_graph=True)
                     exact = float(exact) * found_scale(model)[c]

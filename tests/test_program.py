@@ -40,6 +40,7 @@ def rows(n=300):
     strange["income"] = [0.0, 1e30, np.nan, -5.0]
     strange["city"] = ["Atlantis", None, "other", "missing"]
     strange["age of person"] = np.nan
+    strange["rooms"] = [1.25, 3.0, -1.0, 100.0]
     return pd.concat([frame, strange], ignore_index=True), y
 
 

@@ -26,6 +26,7 @@ def table():
         {
             "size": rng.lognormal(sigma=2, size=n),
             "age": rng.integers(0, 90, n),
+            "rooms": np.where(rng.random(n) < 0.2, np.nan, rng.integers(1, 7, n)),
             "share": np.where(rng.random(n) < 0.2, np.nan, rng.random(n)),
             "colour": rng.choice(["red", "blue", "green", None], n),
             "member": rng.random(n) < 0.5,

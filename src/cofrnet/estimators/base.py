@@ -152,6 +152,11 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
                 )
         return [j in positions for j in range(len(names))]
 
+    def _encoder(self, columns: Sequence[Any], rows: Sequence[Any]) -> TableEncoder:
+        """How columns become inputs, learned from some rows of them."""
+        kinds = self._categorical(columns)
+        return TableEncoder.learn(rows, self._names(), kinds, self.scaling, self.max_categories, self._signs())
+
     # ------------------------------------------------------------------------------ fitting
 
     def _check_parameters(self) -> None:
@@ -214,10 +219,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         if held is not None and weight is not None and not (weight[held].any() and weight[rows].any()):
             rows, held = np.arange(n), None  # rows that count are too few to hold any out
         if not again:
-            learned_from = [_rows_of(column, rows) for column in columns]
-            self.encoder_ = TableEncoder.learn(
-                learned_from, self._names(), self._categorical(columns), self.scaling, self.max_categories
-            )
+            self.encoder_ = self._encoder(columns, [_rows_of(column, rows) for column in columns])
         x = self.encoder_.encode(columns)
         data = _as_rows(x, targets, weight, rows)
         validation = None if held is None else _as_rows(x, targets, weight, held)
@@ -254,9 +256,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         rng = check_random_state(self.random_state)
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         if first:
-            self.encoder_ = TableEncoder.learn(
-                columns, self._names(), self._categorical(columns), self.scaling, self.max_categories
-            )
+            self.encoder_ = self._encoder(columns, columns)
             self.pairs_ = []
         x = self.encoder_.encode(columns)
         data = _as_rows(x, targets, weight, np.arange(len(targets)))
@@ -300,12 +300,19 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         scores = additive.model_.member_scores(x).detach().requires_grad_()  # (n, 1, q)
         (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
         free = [j for j in range(len(names)) if j not in self._monotone()]
-        columns = [_one_number(x[:, self.encoder_.column_inputs[j]].numpy()) for j in free]
+        columns = [self._one_number(j, x) for j in free]
         found = strongest_pairs(columns, -slope.squeeze(1).numpy(), int(wanted))
         return [(free[i], free[j]) for i, j in found]
 
-    def _monotone(self) -> dict[int, int]:
-        """Positions of columns that the score must rise (+1) or fall (-1) with."""
+    def _one_number(self, j: int, x: Tensor) -> Floats:
+        """The inputs x (n, p) of column j as one number a row: its first, or the code of its level."""
+        own = x[:, self.encoder_.column_inputs[j]].numpy()
+        if isinstance(self.encoder_.columns[j], NumericColumn):
+            return own[:, 0]
+        return own @ np.arange(1, own.shape[1] + 1)
+
+    def _signs(self) -> dict[int, int]:
+        """Positions of columns that the score must rise (+1) or fall (-1) with, as they are asked for."""
         given, names = self.monotonic_cst, self._names()
         if given is None:
             return {}
@@ -314,12 +321,17 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             given = dict(enumerate(given))
         signs = {position_of(c, names, "monotonic_cst"): int(sign) for c, sign in given.items()}
         require(set(signs.values()) <= {-1, 0, 1}, "monotonic_cst", self.monotonic_cst, "made of -1, 0 and 1")
-        for j, sign in signs.items():
-            if sign and not isinstance(self.encoder_.columns[j], NumericColumn):
-                raise ValueError(f"monotonic_cst must name numeric columns; got {names[j]!r}, which is categorical.")
-        if any(signs.values()) and self._count_outputs() > 1:
-            raise ValueError("monotonic_cst must be used with one score; got several classes or targets.")
         return {j: sign for j, sign in signs.items() if sign}
+
+    def _monotone(self) -> dict[int, int]:
+        """The same, for the columns and targets that there are."""
+        signs, names = self._signs(), self._names()
+        for j in signs:
+            if not isinstance(self.encoder_.columns[j], NumericColumn):
+                raise ValueError(f"monotonic_cst must name numeric columns; got {names[j]!r}, which is categorical.")
+        if signs and self._count_outputs() > 1:
+            raise ValueError("monotonic_cst must be used with one score; got several classes or targets.")
+        return signs
 
     def _projection(self, data: Rows) -> Callable[[], None] | None:
         signs = self._monotone()
@@ -433,11 +445,6 @@ class LinearModel:
             model.head.zero_()
             model.linear.copy_(self.weight.expand_as(model.linear))
             model.intercept.copy_(self.intercept.expand_as(model.intercept))
-
-
-def _one_number(inputs: NDArray[Any]) -> NDArray[Any]:
-    """The inputs of a column as one number a row: itself, or the code of its level."""
-    return inputs[:, 0] if inputs.shape[1] == 1 else inputs @ np.arange(1, inputs.shape[1] + 1)
 
 
 def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:

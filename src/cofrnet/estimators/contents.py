@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.errors import ModelFileError
-from cofrnet.estimators.encoding import CategoricalColumn, Column, NumericColumn, TableEncoder
+from cofrnet.estimators.encoding import HEIGHT, CategoricalColumn, Column, NumericColumn, TableEncoder
 from cofrnet.files import Fields
 from cofrnet.nn.specs import CoFrNetSpec, Spec
 
@@ -112,4 +112,10 @@ def read_column(fields: Fields) -> Column:
     bounded = fields.flag("bounded")
     fits(bounded or len(knots) == 2, "knots", "two where a column is scaled by a straight line")
     is_date = "is_date" in fields.values and fields.flag("is_date")
-    return NumericColumn(fields.text("name"), knots, values, bounded, fields.flag("has_missing"), is_date)
+    hats = fields.any("hats") if "hats" in fields.values else []
+    whole = isinstance(hats, list) and all(type(i) is int and 0 <= i < len(knots) for i in hats)
+    whole = whole and all(a < b for a, b in pairwise(hats))
+    fits(whole and (bounded or not hats), "hats", "positions of knots, rising, of a bounded column")
+    height = fields.number("height") if hats else HEIGHT
+    has_missing = fields.flag("has_missing")
+    return NumericColumn(fields.text("name"), knots, values, bounded, has_missing, is_date, tuple(hats), height)

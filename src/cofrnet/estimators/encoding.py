@@ -3,7 +3,9 @@
 Every column of the table becomes one or more inputs:
 
     numeric        z(x), a monotone piecewise-linear map learned from the column; where the column had missing values,
-                   one more input that is 1 for them and 0 otherwise (z is then 0)
+                   one more input that is 1 for them and 0 otherwise (z is then 0); where it takes few values, such as
+                   a number of persons or the code of a category, a hat for each: highest at the value, falling to 0
+                   at its neighbours, so that a value may have an effect that no curve through its neighbours has
     categorical    one input for each frequent level, 1 where the row has it; rare levels share one; missing is a level
 
 Numeric values beyond the training range count as its ends. All of this is data: it can be written to a file, shown
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -30,6 +32,10 @@ __all__ = ["CategoricalColumn", "Column", "NumericColumn", "Scaling", "TableEnco
 Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
 
 FEWEST_KNOTS, MOST_KNOTS = 32, 257
+FEW_VALUES = 32  # of a column whose values have hats; as many have a knot each
+ROWS_OF_HAT = 10
+MOST_HATS = 256  # of a table
+HEIGHT = 0.3  # low hats need large weights, which decay holds down: values in order follow their curve as before
 CELLS = 4096
 MISSING = "missing"
 OTHER = "other"
@@ -40,7 +46,8 @@ class NumericColumn:
     """How a numeric column becomes an input: linear between the knots (knots[i], values[i]).
 
     `bounded` columns stay at the outermost values beyond the knots; others go on straight. A column of dates is one of
-    days since 1970-01-01.
+    days since 1970-01-01. `hats` are positions of knots that have an input of their own, linear between the knots too:
+    `height` at the knot, and 0 at all others.
     """
 
     name: str
@@ -49,11 +56,14 @@ class NumericColumn:
     bounded: bool = True
     has_missing: bool = False
     is_date: bool = False
+    hats: tuple[int, ...] = ()
+    height: float = HEIGHT
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the inputs this column becomes."""
-        return [self.name, f"{self.name}={MISSING}"] if self.has_missing else [self.name]
+        """Names of the inputs this column becomes: z, missing, hats."""
+        missing = [f"{self.name}={MISSING}"] if self.has_missing else []
+        return [self.name, *missing, *(f"{self.name}={_short(self.knots[i])}" for i in self.hats)]
 
     def scaled(self, x: Floats, out: NDArray[Any] | None = None, compiled: bool = True) -> NDArray[Any]:
         """z(x), written to `out` where it is given; NaN stays NaN. Without `compiled`, by numpy alone."""
@@ -73,24 +83,31 @@ class NumericColumn:
         out[...] = z
         return out
 
-    def slope(self, x: Floats) -> Floats:
-        """dz/dx, by which a slope in z becomes one in the column's units; at a knot, that to its right (at the last, to
-        its left). NaN stays NaN.
+    def slopes(self, x: Floats) -> Floats:
+        """Slopes of the inputs by the column, (n, len(inputs)), by which slopes of a score become one in its units.
 
-        It is 0 beyond the knots of a bounded column.
+        At a knot, those to its right (at the last, to its left). They are 0 beyond the knots of a bounded column. NaN
+        stays NaN.
         """
-        knots, slopes = np.asarray(self.knots), np.diff(self.values) / np.diff(self.knots)
-        piece = np.searchsorted(knots, x, side="right") - 1
-        found: Floats = slopes[piece.clip(0, len(slopes) - 1)]
-        outside = (x < knots[0]) | (x > knots[-1]) if self.bounded else np.zeros(np.shape(x), dtype=bool)
-        return np.where(np.isnan(x), np.nan, np.where(outside, 0.0, found))
+        knots = np.asarray(self.knots)
+        widths = np.diff(knots)
+        piece = (np.searchsorted(knots, x, side="right") - 1).clip(0, len(widths) - 1)
+        found = np.zeros((len(x), len(self.inputs)))
+        found[:, 0] = (np.diff(self.values) / widths)[piece]
+        hats = found[:, 1 + self.has_missing :]
+        for place, i in enumerate(self.hats):
+            hats[:, place] = self.height * ((piece + 1 == i).astype(float) - (piece == i)) / widths[piece]
+        if self.bounded:
+            found[(x < knots[0]) | (x > knots[-1])] = 0
+        found[np.isnan(x)] = np.nan
+        return found
 
     def straight_within(self, x: float, unit: float, tolerance: float = 0.1) -> float:
         """How far from x the map stays within a share of its tangent there, in units: infinite for a straight line."""
         if not self.bounded:
             return math.inf
         steps = np.geomspace(0.01, 10, 61)
-        slope = float(self.slope(np.array([x]))[0])
+        slope = float(self.slopes(np.array([x]))[0, 0])
         line = slope * unit * steps
         sides = [np.abs(self.scaled(x + s * unit * steps) - self.scaled(np.array([x])) - s * line) for s in (-1, 1)]
         bent = np.flatnonzero((np.maximum(*sides) > tolerance * np.abs(line)) | (line == 0))
@@ -122,7 +139,7 @@ class NumericColumn:
     @property
     def missing(self) -> NDArray[Any] | None:
         """Inputs of a missing value, (len(inputs),), where training had any."""
-        return np.array([0.0, 1.0]) if self.has_missing else None
+        return np.eye(len(self.inputs))[1] if self.has_missing else None
 
     @cached_property
     def _pieces(self) -> tuple[Floats, Floats, Floats]:
@@ -177,6 +194,20 @@ class NumericColumn:
             out[missing, 0] = 0
         if self.has_missing:
             out[:, 1] = missing
+        if self.hats:
+            self._encode_hats(x, out[:, 1 + self.has_missing :])
+
+    def _encode_hats(self, x: Floats, out: NDArray[Any]) -> None:
+        """Write the hats of values x (n,) into `out` (n, hats): all 0 for NaN."""
+        knots = np.asarray(self.knots)
+        place = np.full(len(knots), -1)
+        place[list(self.hats)] = np.arange(len(self.hats))
+        low = (np.searchsorted(knots, x, side="right") - 1).clip(0, len(knots) - 2)
+        share = ((x - knots[low]) / np.diff(knots)[low]).clip(0, 1)
+        out[...] = 0
+        for at, height in ((place[low], 1 - share), (place[low + 1], share)):
+            rows = np.flatnonzero((at >= 0) & (height > 0))  # not those of NaN
+            out[rows, at[rows]] = self.height * height[rows]
 
 
 @dataclass(frozen=True)
@@ -267,14 +298,14 @@ class TableEncoder:
         return out
 
     def slopes(self, columns: Sequence[Any]) -> Floats:
-        """Slope of each numeric column's first input by its value, (n, columns); NaN for categories and missing."""
+        """Slopes of the inputs by the columns they are of, (n, n_inputs); NaN for categories and missing."""
         found = [
-            column.slope(numbers(values, column.name))
+            column.slopes(numbers(values, column.name))
             if isinstance(column, NumericColumn)
-            else np.full(len(values), np.nan)
+            else np.full((len(values), len(column.inputs)), np.nan)
             for column, values in zip(self.columns, columns, strict=True)
         ]
-        return np.stack(found, axis=1)
+        return np.concatenate(found, axis=1)
 
     @classmethod
     def learn(
@@ -284,15 +315,28 @@ class TableEncoder:
         categorical: Sequence[bool],
         scaling: Scaling = "quantile",
         max_categories: int = 64,
+        monotone: Collection[int] = (),
     ) -> TableEncoder:
-        """The encoder of training rows, given as the columns of `as_columns`."""
+        """The encoder of training rows, given as the columns of `as_columns`.
+
+        Columns at the `monotone` positions have no hats: a score that rises with a column rises with its curve.
+        """
         learned: list[Column] = []
-        for values, name, is_categorical in zip(columns, names, categorical, strict=True):
+        hats: list[tuple[int, tuple[int, ...], NumericColumn]] = []  # positions of columns, of their hats
+        for j, (values, name, is_categorical) in enumerate(zip(columns, names, categorical, strict=True)):
             if is_categorical:
                 learned.append(_learn_categorical(labels(values, name), name, max_categories))
-            else:
-                column = _learn_numeric(numbers(values, name), name, scaling)
-                learned.append(replace(column, is_date=is_date(values)))
+                continue
+            x = numbers(values, name)
+            column = replace(_learn_numeric(x, name, scaling), is_date=is_date(values))
+            learned.append(column)
+            if j not in monotone and not column.is_date:
+                hats.append((j, _hats(column, x), column))
+        left = MOST_HATS
+        for j, own, column in sorted(hats, key=lambda found: len(found[1])):  # columns of the fewest values first
+            left -= len(own)
+            if left >= 0:
+                learned[j] = replace(column, hats=own)
         return cls(tuple(learned))
 
 
@@ -315,6 +359,21 @@ def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
             )
         return NumericColumn(name, (mean, mean + deviation), (0.0, 1.0), False, has_missing)
     return NumericColumn(name, *_quantile_knots(x), True, has_missing)
+
+
+def _hats(column: NumericColumn, x: Floats) -> tuple[int, ...]:
+    """Positions of the values that enough rows x (n,) have; none where there are many values, or two."""
+    if not (column.bounded and 2 < len(column.knots) <= FEW_VALUES):
+        return ()
+    knots, x = np.asarray(column.knots), x[~np.isnan(x)]
+    places = np.searchsorted(knots, x)
+    if not np.array_equal(knots[places], x):  # more values than knots
+        return ()
+    return tuple(np.flatnonzero(np.bincount(places, minlength=len(knots)) >= ROWS_OF_HAT).tolist())
+
+
+def _short(value: float) -> str:
+    return repr(value).removesuffix(".0")
 
 
 def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -180,7 +180,7 @@ class Explaining:
         numeric = [isinstance(column, NumericColumn) for column in self.encoder_.columns]
         slopes = np.array(
             [
-                column.slope(np.array([value]))[0] if isinstance(column, NumericColumn) else 1.0
+                column.slopes(np.array([value]))[0, 0] if isinstance(column, NumericColumn) else 1.0
                 for column, value in zip(self.encoder_.columns, values, strict=True)
             ]
         )
@@ -194,12 +194,13 @@ class Explaining:
     def _variables_of(self, chosen: Sequence[int]) -> Any:
         def source(X: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             x, columns = self._inputs(X)
-            parts = [
-                numbers(columns[j], column.name)[:, None]
-                if isinstance(column := self.encoder_.columns[j], NumericColumn)
-                else x[:, list(self.encoder_.column_inputs[j])].double().numpy()
-                for j in chosen
-            ]
+            parts = []
+            for j in chosen:
+                column, own, height = self.encoder_.columns[j], list(self.encoder_.column_inputs[j]), 1.0
+                if isinstance(column, NumericColumn):
+                    parts.append(numbers(columns[j], column.name)[:, None])
+                    own, height = own[1 + column.has_missing :], column.height
+                parts.append(x[:, own].double().numpy() / height)
             values = np.concatenate(parts, axis=1) if parts else np.zeros((len(x), 0))
             return values, self._subject().scores(x)
 

@@ -23,13 +23,13 @@ TOLERANCE = 1e-4  # of the range of the scores
 def gradients(subject: Subject, x: Tensor, data: NDArray[Any], unit_slopes: Floats) -> LocalExplanation:
     """Slopes of every score by every feature, in the unit of the score per unit of the feature.
 
-    A slope by an input times the slope of the scaling; NaN for categories and missing values, which have none.
+    Slopes by the inputs of a feature times theirs by the feature; NaN for categories and missing values, which have
+    none.
 
-    Shapes: x (n, p), the inputs; data (n, P), the rows; unit_slopes (n, P), of the scaling.
+    Shapes: x (n, p), the inputs; data (n, P), the rows; unit_slopes (n, p), of the inputs by their features.
     """
     by_inputs = inputs.slopes(subject.model, x).double().numpy() * subject.scale[:, None]
-    first = [place.start for place in subject.places]
-    values = by_inputs[:, :, first] * unit_slopes[:, None, :]
+    values = subject.by_column(by_inputs * unit_slopes[:, None, :])
     q = len(subject.scale)
     return LocalExplanation(
         method="gradient",

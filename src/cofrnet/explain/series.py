@@ -274,17 +274,20 @@ def _variables(
     spreads: Floats,
     features: Sequence[int],
 ) -> list[_Variable]:
-    """One for each numeric column, one for each level of a categorical one."""
+    """One for each numeric column, one for each of its hats, one for each level of a categorical one."""
     found = []
     for j in features:
         place, column, unit = subject.places[j], subject.columns[j], subject.profiles[j].deviation
-        if subject.is_categorical(j):
-            levels = zip(column.inputs, range(place.start, place.stop), strict=True)
-            found += [_Variable(name, i, 1.0, float(center[i]), float(spreads[i])) for name, i in levels]
-            continue
-        at = float(center_values[j])
-        straight = column.straight_within(at, unit) if unit > 0 else math.inf
-        found.append(_Variable(column.name, place.start, float(unit_slopes[j]), at, unit, straight))
+        own, height = range(place.start, place.stop), 1.0
+        if not subject.is_categorical(j):
+            at = float(center_values[j])
+            straight = column.straight_within(at, unit) if unit > 0 else math.inf
+            found.append(_Variable(column.name, place.start, float(unit_slopes[j]), at, unit, straight))
+            own, height = own[1 + column.has_missing :], column.height
+        found += [  # 1 at their value, as levels are
+            _Variable(column.inputs[i - place.start], i, height, float(center[i]) / height, float(spreads[i]) / height)
+            for i in own
+        ]
     return found
 
 
@@ -303,7 +306,7 @@ def power_series(
 ) -> SeriesExplanation:
     """The power series of a model about a row, in the units of its columns.
 
-    The scaling of a numeric column is taken by its slope at the centre, levels by their inputs, each a variable.
+    The scaling of a numeric column is taken by its slope at the centre; its hats, and levels, are variables themselves.
 
     Shapes: center (p,), the inputs; center_values, unit_slopes (P,), of numeric columns; spreads (p,).
     """

@@ -21,7 +21,7 @@ __all__ = ["LANGUAGES", "to_code"]
 
 # Names that mean something in one of the programs already.
 TAKEN = re.compile(
-    "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|level|reads|rung|"
+    "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|hat|hat_height|level|reads|rung|"
     "linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
     "signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|case|catch|debugger|delete|export|function|"
     "instanceof|let|new|super|this|throw|typeof|var"
@@ -83,6 +83,7 @@ def _json(plan: Plan) -> str:
         return float(_digits(value)) if isinstance(value, float) else value
 
     whole = asdict(plan)
+    del whole["input_names"]
     whole["members"] = short(whole["members"])
     whole["columns"] = [{k: v for k, v in column.items() if v != ()} for column in whole["columns"]]
     return json.dumps(whole, separators=(",", ":"), allow_nan=False)
@@ -118,23 +119,26 @@ def _inputs(row):
                 place = levels.index(label) if label in levels else column["other"]
             found += [1.0 if i == place else 0.0 for i in range(len(levels))]
             continue
+        knots, values, hats = column["knots"], column["values"], column.get("hats", [])
         missing = value is None or (isinstance(value, float) and math.isnan(value))
-        found.append(0.0 if missing else _scaled(float(value), column))
+        low, share = (0, 0.0) if missing else _between(float(value), column)
+        found.append(0.0 if missing else values[low] + share * (values[low + 1] - values[low]))
         if column["has_missing"]:
             found.append(1.0 if missing else 0.0)
+        heights = {{}} if missing else {{low: 1.0 - share, low + 1: share}}
+        found += [column["height"] * heights.get(i, 0.0) for i in hats]
     return found
 
 
-def _scaled(x, column):
-    knots, values = column["knots"], column["values"]
+def _between(x, column):
+    knots = column["knots"]
     if column["bounded"]:
         x = min(max(x, knots[0]), knots[-1])
     low, high = 0, len(knots) - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if knots[middle] <= x else (low, middle)
-    share = (x - knots[low]) / (knots[high] - knots[low])
-    return values[low] + share * (values[high] - values[low])
+    return low, (x - knots[low]) / (knots[high] - knots[low])
 
 
 def _reciprocal(t):
@@ -194,9 +198,10 @@ function modelInputs(row) {
       column.levels.forEach((_, i) => inputs.push(i === place ? 1 : 0));
       continue;
     }
+    const { knots, values, hats } = column;
     let z = 0;
+    let height = () => 0;
     if (!absent(value)) {
-      const { knots, values } = column;
       const last = knots.length - 1;
       let x = Number(value);
       if (column.bounded) x = Math.min(Math.max(x, knots[0]), knots[last]);
@@ -207,10 +212,13 @@ function modelInputs(row) {
         if (knots[middle] <= x) low = middle;
         else high = middle;
       }
-      z = values[low] + ((x - knots[low]) / (knots[high] - knots[low])) * (values[high] - values[low]);
+      const share = (x - knots[low]) / (knots[high] - knots[low]);
+      z = values[low] + share * (values[high] - values[low]);
+      height = (i) => (i === low ? 1 - share : i === high ? share : 0);
     }
     inputs.push(z);
     if (column.has_missing) inputs.push(absent(value) ? 1 : 0);
+    (hats || []).forEach((i) => inputs.push(column.height * height(i)));
   }
   return inputs;
 }
@@ -275,10 +283,13 @@ _C = """/*
 #define MEMBERS {members}
 #define OUTPUTS {outputs}
 
-/* of each column: first knot, knots (0 for levels), bounded, has_missing, first level, levels, missing, other */
-static const int column_of[][8] = {{{column_table}}};
+/* of each column: first knot, knots (0 for levels), bounded, has_missing, first level, levels, missing, other,
+   first hat, hats: knots that have an input of their own */
+static const int column_of[][10] = {{{column_table}}};
 static const double knot[] = {{{knots}}};
 static const double knot_value[] = {{{knot_values}}};
+static const int hat[] = {{{hats}}};
+static const double hat_height[] = {{{heights}}};
 static const char *const level[] = {{{levels}}};
 /* of each ladder: first of what it reads, how many, rungs, first number of its rungs (bias, then weights) */
 static const int ladder_of[][4] = {{{ladder_table}}};
@@ -296,7 +307,7 @@ static double reciprocal(double t)
     {reciprocal}
 }}
 
-static double scaled(double x, const int *c)
+static double scaled(double x, const int *c, double *heights)
 {{
     const double *k = knot + c[0], *v = knot_value + c[0];
     int low = 0, high = c[1] - 1;
@@ -305,7 +316,12 @@ static double scaled(double x, const int *c)
         const int middle = (low + high) / 2;
         if (k[middle] <= x) low = middle; else high = middle;
     }}
-    return v[low] + (x - k[low]) / (k[high] - k[low]) * (v[high] - v[low]);
+    const double share = (x - k[low]) / (k[high] - k[low]);
+    for (int i = 0; i < c[9]; i++) {{
+        const int at = hat[c[8] + i];
+        heights[i] = hat_height[c[8] + i] * (at == low ? 1 - share : at == high ? share : 0.0);
+    }}
+    return v[low] + share * (v[high] - v[low]);
 }}
 
 void {name}(const double *numbers, const char *const *texts, double *scores)
@@ -316,8 +332,11 @@ void {name}(const double *numbers, const char *const *texts, double *scores)
         const int *c = column_of[j];
         if (c[1] > 0) {{
             const int missing = isnan(numbers[j]);
-            v[n++] = missing ? 0.0 : scaled(numbers[j], c);
-            if (c[3]) v[n++] = missing;
+            double *heights = v + n + 1 + c[3];
+            for (int i = 0; i < c[9]; i++) heights[i] = 0.0;
+            v[n] = missing ? 0.0 : scaled(numbers[j], c, heights);
+            if (c[3]) v[n + 1] = missing;
+            n += 1 + c[3] + c[9];
             continue;
         }}
         int place = c[6];
@@ -367,12 +386,16 @@ def _c(plan: Plan, name: str) -> str:
     knots: list[float] = []
     values: list[float] = []
     levels: list[str] = []
+    hats: list[int] = []
+    heights: list[float] = []
     for column in plan.columns:
         own = (len(knots), len(column.knots), int(column.bounded), int(column.has_missing), len(levels))
-        column_table.append((*own, len(column.levels), column.missing, column.other))
+        column_table.append((*own, len(column.levels), column.missing, column.other, len(hats), len(column.hats)))
         knots += column.knots
         values += column.values
         levels += column.levels
+        hats += column.hats
+        heights += [column.height] * len(column.hats)
     ladder_table = []
     reads: list[int] = []
     rungs: list[float] = []
@@ -401,6 +424,8 @@ def _c(plan: Plan, name: str) -> str:
         column_table=_c_list(column_table, table),
         knots=_c_list(knots, repr),
         knot_values=_c_list(values, repr),
+        hats=_c_list(hats, str),
+        heights=_c_list(heights, repr),
         levels=_c_list(levels, _c_text),
         ladder_table=_c_list(ladder_table, table),
         reads=_c_list(reads, str),
@@ -452,6 +477,22 @@ def _sql_number(column: ColumnPlan) -> str:
     return "CASE " + " ".join(cases) + " END"
 
 
+def _sql_hat(column: ColumnPlan, place: int) -> str:
+    """The height of hats where the column has the value of this knot, falling to 0.0 at its neighbours."""
+    x, knots = f"CAST({_quoted(column.name)} AS DOUBLE PRECISION)", column.knots
+    at, first, last = knots[place], place == 0, place == len(knots) - 1
+    cases = [f"WHEN {_quoted(column.name)} IS NULL THEN 0.0"]
+    if first:
+        cases.append(f"WHEN {x} <= {at!r} THEN 1.0")
+    else:
+        before = knots[place - 1]
+        cases += [f"WHEN {x} <= {before!r} THEN 0.0", f"WHEN {x} < {at!r} THEN ({x} - {before!r}) / {at - before!r}"]
+    if not last:
+        after = knots[place + 1]
+        cases += [f"WHEN {x} < {after!r} THEN ({after!r} - {x}) / {after - at!r}"]
+    return f"{column.height!r} * CASE {' '.join(cases)} ELSE {1.0 if last else 0.0} END"
+
+
 def _sql_level(column: ColumnPlan, place: int) -> str:
     """1.0 where the column has this level."""
     text = f"CAST({_quoted(column.name)} AS VARCHAR)"
@@ -485,6 +526,7 @@ def _sql(plan: Plan, name: str) -> str:
             inputs.append(_sql_number(column))
             if column.has_missing:
                 inputs.append(f"CASE WHEN {_quoted(column.name)} IS NULL THEN 1.0 ELSE 0.0 END")
+            inputs += [_sql_hat(column, place) for place in column.hats]
         else:
             inputs += [_sql_level(column, place) for place in range(len(column.levels))]
     mark = "c"  # of the names of our own columns: one that no column of the table starts with

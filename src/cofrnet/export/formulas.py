@@ -16,9 +16,10 @@ def to_sympy(plan: Plan, form: Form = "nested", exact: bool = False) -> Any:
     """Expressions of the scores, one or a list of them.
 
     Symbols are the columns where their scaling is a straight line (scaling "standard" or "minmax"), which is folded in;
-    else ``z(column)``, the scaled column; and ``column=level``, 1 or 0. A clamped ladder is written without its clamp:
-    the two are equal wherever no rung is clamped. A missing value is ``z(column) = 0`` and ``column=missing`` 1; of a
-    column whose scaling is folded in, the value whose scaled one is 0.
+    else ``z(column)``, the scaled column, and of a column of few values ``z(column=value)``, its hat at that value; and
+    ``column=level``, 1 or 0. A clamped ladder is written without its clamp: the two are equal wherever no rung is
+    clamped. A missing value is ``z(...) = 0`` and ``column=missing`` 1; of a column whose scaling is folded in, the
+    value whose scaled one is 0.
 
     "nested" is the model as it is; "rational" one fraction P/Q; "expanded" the same with both multiplied out;
     "factored" with both in factors. Those three are for small models: their degree is the number of ladders times their
@@ -35,7 +36,11 @@ def to_sympy(plan: Plan, form: Form = "nested", exact: bool = False) -> Any:
     def reciprocal(t: Any) -> Any:
         return t / (t**2 + number(plan.epsilon) ** 2) if plan.pole == "smooth" else 1 / t
 
-    inputs = [expression for column in plan.columns for expression in _symbols(column, number)]
+    inputs = [
+        expression
+        for column, start in zip(plan.columns, plan.starts, strict=True)
+        for expression in _symbols(column, plan.input_names[start : start + column.width], number)
+    ]
     totals = [sympy.Integer(0)] * len(plan.scale)
     for member in plan.members:
         v = list(inputs)
@@ -69,21 +74,21 @@ def _one_fraction(score: Any, form: str) -> Any:
     return change(above) / change(below)
 
 
-def _symbols(column: ColumnPlan, number: Any) -> list[Any]:
-    """The inputs of a column as expressions."""
+def _symbols(column: ColumnPlan, names: Sequence[str], number: Any) -> list[Any]:
+    """The inputs of a column, which have these names, as expressions."""
     import sympy
 
     if not column.numeric:
-        return [sympy.Symbol(f"{column.name}={level}", real=True) for level in column.levels]
+        return [sympy.Symbol(name, real=True) for name in names]
     if column.bounded:
         found = [sympy.Symbol(f"z({column.name})", real=True)]
     else:
         (x0, x1), (z0, z1) = column.knots, column.values
         slope = (number(z1) - number(z0)) / (number(x1) - number(x0))
         found = [number(z0) + slope * (sympy.Symbol(column.name, real=True) - number(x0))]
-    if column.has_missing:
-        found.append(sympy.Symbol(f"{column.name}=missing", real=True))
-    return found
+    first_hat = 1 + column.has_missing
+    found += [sympy.Symbol(name, real=True) for name in names[1:first_hat]]
+    return found + [sympy.Symbol(f"z({name})", real=True) for name in names[first_hat:]]
 
 
 def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
@@ -104,7 +109,8 @@ def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
     names = [_latex_name(name) for name in plan.input_names]
     for column, place in zip(plan.columns, plan.starts, strict=True):
         if column.numeric:
-            names[place] = f"z_{{{names[place]}}}"
+            for i in (place, *range(place + 1 + column.has_missing, place + column.width)):
+                names[i] = f"z_{{{names[i]}}}"
     lines = []
     for m, member in enumerate(plan.members):
         mark = f"^{{({m + 1})}}" if len(plan.members) > 1 else ""

@@ -1,6 +1,6 @@
 """A fitted model written down as plain numbers: what every formula and every program is made from.
 
-inputs   z of each numeric column (linear between knots) and whether it is missing, 0 or 1 for each level
+inputs   z of each numeric column (linear between knots), whether it is missing, and its hats; 0 or 1 for each level
 ladders  each reads some of v = [inputs, values of the ladders before it], and is its rungs: bias and weights
 scores   offset + scale * mean over members of (intercept + linear·inputs + head·values)
 """
@@ -21,13 +21,18 @@ __all__ = ["ColumnPlan", "LadderPlan", "MemberPlan", "Plan", "plan_of"]
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """A column: knots and values of a numeric one, or levels; where levels are missing and other, -1 for nowhere."""
+    """A column: knots, values and hats of a numeric one, or levels; where levels are missing and other, -1 for nowhere.
+
+    Hats are inputs of knots, by position: linear between the knots, `height` at theirs, 0 at others and for missing.
+    """
 
     name: str
     knots: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
     bounded: bool = True
     has_missing: bool = False
+    hats: tuple[int, ...] = ()
+    height: float = 1.0
     levels: tuple[str, ...] = ()
     missing: int = -1
     other: int = -1
@@ -40,7 +45,7 @@ class ColumnPlan:
     @property
     def width(self) -> int:
         """Inputs that it becomes."""
-        return 1 + self.has_missing if self.numeric else len(self.levels)
+        return 1 + self.has_missing + len(self.hats) if self.numeric else len(self.levels)
 
 
 @dataclass(frozen=True)
@@ -73,17 +78,7 @@ class Plan:
     offset: tuple[float, ...]
     output_names: tuple[str, ...]
     unit: str
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs: a numeric column's own, and column=level."""
-        names: list[str] = []
-        for column in self.columns:
-            if column.numeric:
-                names += [column.name, f"{column.name}=missing"][: column.width]
-            else:
-                names += [f"{column.name}={level}" for level in column.levels]
-        return tuple(names)
+    input_names: tuple[str, ...]
 
     @property
     def starts(self) -> list[int]:
@@ -112,13 +107,14 @@ def plan_of(subject: Subject) -> Plan:
         offset=tuple(subject.offset.tolist()),
         output_names=subject.output_names,
         unit=subject.unit,
+        input_names=tuple(name for column in subject.columns for name in column.inputs),
     )
 
 
 def _column(column: Any) -> ColumnPlan:
     if hasattr(column, "knots"):
         return ColumnPlan(
-            column.name, column.knots, column.values, bounded=column.bounded, has_missing=column.has_missing
+            column.name, column.knots, column.values, column.bounded, column.has_missing, column.hats, column.height
         )
     missing, other = column.place_of_missing, column.place_of_other
     return ColumnPlan(column.name, levels=column.levels, missing=missing, other=other)

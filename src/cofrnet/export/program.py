@@ -50,6 +50,10 @@ class Program(nn.Module):
     starts: Tensor
     values: Tensor
     slopes: Tensor
+    widths: Tensor
+    hat_owner: Tensor
+    hat_place: Tensor
+    hat_height: Tensor
     first_piece: Tensor
     low: Tensor
     high: Tensor
@@ -74,16 +78,18 @@ class Program(nn.Module):
         self._keep("leveled", np.array(leveled, dtype=np.int64))
         self._keep_scaling([subject.columns[j] for j in numeric])
         self._keep_levels([subject.columns[j] for j in leveled])
-        # the inputs are made kind by kind: values, gaps, levels; these are their places in the order of the model
+        # the inputs are made kind by kind: values, gaps, hats, levels; these are their places in the order of the model
         order, count = [], len(numeric)
+        hats = np.cumsum([2 * count, *(len(subject.columns[j].hats) for j in numeric)]).tolist()
         starts = np.cumsum([0, *(len(subject.columns[j].levels) for j in leveled)])
         first_level = dict(zip(leveled, starts[:-1], strict=True))
         for j, column in enumerate(subject.columns):
             if j in first_level:
-                order += [2 * count + int(first_level[j]) + i for i in range(len(column.levels))]
+                order += [hats[-1] + int(first_level[j]) + i for i in range(len(column.levels))]
             else:
                 place = numeric.index(j)
-                order += [place, count + place][: len(column.inputs)]
+                order += [place, count + place][: 1 + column.has_missing]
+                order += range(hats[place], hats[place + 1])
         self._keep("order", np.array(order, dtype=np.int64))
         owners = np.array([j for j, place in enumerate(subject.places) for _ in range(place.start, place.stop)])
         self._keep("owners", np.eye(len(subject.columns))[owners])  # (p, P): sums over the inputs of a column
@@ -93,24 +99,36 @@ class Program(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.array(values)))
 
     def _keep_scaling(self, columns: Sequence[Any]) -> None:
-        """Starts, values and slopes of the pieces of every numeric column, as many for each as the longest has."""
+        """Starts, values, slopes and widths of the pieces of every numeric column, as many for each as the longest has;
+        for each hat whose it is, and at which knot.
+        """
         most = max([len(column.knots) - 1 for column in columns], default=1)
         self.levels_of_search = max(1, (most - 1).bit_length())
         size = 2**self.levels_of_search
         starts = np.full((len(columns), size), np.inf)
-        values, slopes = np.zeros((len(columns), size)), np.zeros((len(columns), size))
+        values, slopes, widths = (
+            np.zeros((len(columns), size)),
+            np.zeros((len(columns), size)),
+            np.ones((len(columns), size)),
+        )
         ends = np.tile([[-np.inf], [np.inf]], len(columns))
         for i, column in enumerate(columns):
             pieces = len(column.knots) - 1
             starts[i, :pieces], values[i, :pieces] = column.knots[:-1], column.values[:-1]
+            widths[i, :pieces] = np.diff(column.knots)
             slopes[i, :pieces] = np.diff(column.values) / np.diff(column.knots)
             if column.bounded:
                 ends[:, i] = column.knots[0], column.knots[-1]
-        for name, own in (("starts", starts), ("values", values), ("slopes", slopes)):
+        for name, own in (("starts", starts), ("values", values), ("slopes", slopes), ("widths", widths)):
             self._keep(name, own.reshape(-1))
         self._keep("first_piece", np.arange(len(columns)) * size)
         self._keep("low", ends[0])
         self._keep("high", ends[1])
+        self.has_hats = any(column.hats for column in columns)
+        counts = [len(column.hats) for column in columns]
+        self._keep("hat_owner", np.repeat(np.arange(len(columns)), counts))
+        self._keep("hat_height", np.repeat([column.height for column in columns], counts))
+        self._keep("hat_place", np.array([i for column in columns for i in column.hats], dtype=np.int64))
 
     def _keep_levels(self, columns: Sequence[Any]) -> None:
         """For each column of levels how many it has and where missing and other are; for each level whose it is."""
@@ -127,7 +145,7 @@ class Program(nn.Module):
         return torch.cat(parts, 1)[:, self.order].to(self.model.head.dtype)
 
     def _numbers(self, table: Tensor) -> Iterator[Tensor]:
-        """Values and gaps of the numeric columns."""
+        """Values, gaps and hats of the numeric columns."""
         if not self.has_numbers:
             return
         given = table[:, self.numeric]
@@ -140,6 +158,11 @@ class Program(nn.Module):
         z = self.values[piece] + (x - self.starts[piece]) * self.slopes[piece]
         yield torch.where(missing, 0.0, z)
         yield missing.double()
+        if self.has_hats:
+            share = ((x - self.starts[piece]) / self.widths[piece])[:, self.hat_owner]
+            above = self.hat_place - (piece - self.first_piece)[:, self.hat_owner]  # 0: knot before x, 1: after it
+            height = torch.where(above == 0, 1 - share, torch.where(above == 1, share, 0.0))
+            yield torch.where(missing[:, self.hat_owner], 0.0, self.hat_height * height)
 
     def _levels(self, table: Tensor) -> Iterator[Tensor]:
         """0 or 1 for each level."""
