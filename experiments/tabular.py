@@ -199,7 +199,8 @@ def main() -> None:
     groups = {"ours": OURS, "peers": PEERS, "all": [*OURS, *PEERS], "strategies": STRATEGY}
     methods = [m for given in arguments.methods for m in groups.get(given, [given])]
     FOLDER.mkdir(exist_ok=True)
-    lines = [line for file in FOLDER.glob("*.jsonl") for line in file.read_text().splitlines()]
+    files = [FOLDER / name for name in ("tabular.jsonl", "strategies.jsonl")]
+    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
     done = {(r["table"], r["seed"], r["method"]) for r in map(json.loads, lines)} if not arguments.again else set()
     warnings.simplefilter("ignore")
     prepare()
@@ -210,7 +211,7 @@ def main() -> None:
                     continue
                 result = {"table": name, "seed": seed, "method": method, "cofrnet": cofrnet.__version__}
                 result |= {key: round(value, 5) for key, value in run(name, seed, method).items()}
-                with (FOLDER / ("strategies.jsonl" if method in STRATEGY else "tabular.jsonl")).open("a") as file:
+                with files[method in STRATEGY].open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 print(json.dumps(result), flush=True)
 
