@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet.estimators.interactions import stands_out
 from cofrnet.training import FitInterruptedWarning
 
 QUICK = {"n_ladders": 8, "ladders_per_feature": 4, "max_epochs": 15, "random_state": 0}
@@ -451,6 +452,27 @@ def test_monotone_columns_are_monotone_everywhere(variant, sign, pole):
         assert steps.min() >= -1e-5
     moved = X.assign(e=X["e"] + rng.uniform(0, 1, len(X)))
     assert (model.predict(moved) - model.predict(X)).mean() * sign > 0.05, "it is not just constant"
+
+
+def test_values_stand_out_where_they_explain_more_than_noise():
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, 12, size=(200, 1000))
+    residual = rng.normal(size=(1000, 2))
+    assert sum(stands_out(column, residual) for column in columns) <= 5, "of pure noise"
+    effect = rng.normal(size=(12, 2)) * 0.3
+    assert all(stands_out(column, residual + effect[column]) for column in columns)
+
+
+@pytest.mark.parametrize("variant", ["D", "S"])
+def test_codes_are_learnt_as_such_and_made_monotone_on_request(variant):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"code": rng.integers(0, 6, 2000), "x": rng.normal(size=2000)})
+    effects = np.array([3.0, -2.0, 4.0, 0.0, 5.0, -1.0])
+    model = CoFrNetRegressor(variant=variant, random_state=0).fit(X, effects[X["code"]] + X["x"])
+    found = model.curve("code")
+    np.testing.assert_allclose(np.diff(found.values[0]), np.diff(effects), atol=0.3)
+    model.set_params(monotonic_cst={"code": 1}, warm_start=True, max_epochs=10).fit(X, effects[X["code"]] + X["x"])
+    assert (np.diff(model.curve("code").values[0]) >= -1e-6).all(), "the hats of the fit before are put on the shelf"
 
 
 @pytest.mark.parametrize(

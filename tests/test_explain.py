@@ -30,7 +30,7 @@ def messy():
     )
     frame.loc[rng.random(n) < 0.1, ["age", "rooms"]] = np.nan
     y = 100 * np.sin(frame["age"].fillna(30) / 10) + 5 * np.log(frame["income"]) + 40 * (frame["city"] == "Rome")
-    y += 20 * (frame["rooms"] == 2)
+    y += 120 * (frame["rooms"] == 2)
     return frame, y.to_numpy() + rng.normal(size=n)
 
 
@@ -47,7 +47,9 @@ def fitted(request, messy):
         return CoFrNetClassifier(**FAST).fit(X, np.where(y > np.median(y), "yes", "no")), X
     if request.param == "three classes":
         return CoFrNetClassifier(**FAST).fit(X, pd.qcut(y, 3, labels=False)), X
-    return CoFrNetRegressor(**FAST, **settings).fit(X, y), X
+    model = CoFrNetRegressor(**FAST, **settings).fit(X, y)
+    assert model.encoder_.columns[-1].hats
+    return model, X
 
 
 def scores_of(model, X):
@@ -175,6 +177,15 @@ def test_importances_find_what_matters():
     together = model.surface("b", "c", points=9)
     expected = 2 * np.outer(together.first, together.second)
     assert np.corrcoef(together.values[0].ravel(), expected.ravel())[0, 1] > 0.93
+
+
+def test_columns_of_many_inputs_have_interactions_too():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({name: rng.integers(0, 30, 3000) for name in "abcde"} | {"x": rng.normal(size=3000)})
+    y = 3.0 * np.where((X["a"] > 15) ^ (X["b"] > 15), 1, -1) + 0.1 * rng.normal(size=3000)
+    found = CoFrNetRegressor(max_epochs=20, random_state=0).fit(X, y).explain_global(features=[])
+    assert found.interactions[0].features == ("a", "b")
+    assert {name for pair in found.interactions for name in pair.features} == set(X.columns)
 
 
 def test_explanations_are_frozen_data(fitted):

@@ -31,7 +31,7 @@ def table(n=400):
     frame.loc[rng.random(n) < 0.1, "age of person"] = np.nan
     frame.loc[rng.random(n) < 0.05, "city"] = None
     y = frame["age of person"].fillna(30) + 5 * np.log(frame["income"]) + 40 * (frame["city"] == "Bern")
-    return frame, y.to_numpy()
+    return frame, (y + 30 * (frame["rooms"] == 2)).to_numpy()
 
 
 MODELS = {
@@ -50,7 +50,9 @@ MODELS = {
 @pytest.fixture(scope="module", params=MODELS)
 def fitted(request):
     X, y = table()
-    return MODELS[request.param](X, y), X
+    model = MODELS[request.param](X, y)
+    assert bool(model.encoder_.columns[-1].hats) == (model.scaling == "quantile"), "the programs are to know of hats"
+    return model, X
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def plan():
     ladder = LadderPlan((0, 1), ((0.5, (1.0, -2.0)), (-0.25, (0.0, 0.5)), (2.0, (0.125, 0.0))))
     member = MemberPlan(((0.0, 0.0),), (0.0,), (ladder,), ((1.0,),))
     return Plan((Column("u", (0.0, 1.0), (0.0, 1.0)), Column("v", (0.0, 1.0), (0.0, 1.0))), (member,), "smooth", 1.0,
-                (1.0,), (0.0,), ("yes",), UNIT)  # fmt: skip
+                (1.0,), (0.0,), ("yes",), UNIT, ("u", "v"))  # fmt: skip
 
 
 def pictures(outputs=("cat", "$dog$")):

@@ -34,6 +34,7 @@ def table():
         }
     )
     score = np.log(frame["size"]) + frame["share"].fillna(2) + (frame["colour"] == "red") + 0.01 * frame["age"]
+    score += 3 * (frame["rooms"] == 4)
     return frame, score.to_numpy()
 
 

@@ -23,7 +23,7 @@ from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, device_named, unharmed
-from cofrnet.estimators.interactions import strongest_pairs
+from cofrnet.estimators.interactions import stands_out, strongest_pairs
 from cofrnet.estimators.reporting import Reporting
 from cofrnet.estimators.saving_tables import SavingTables
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
@@ -152,10 +152,27 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
                 )
         return [j in positions for j in range(len(names))]
 
-    def _encoder(self, columns: Sequence[Any], rows: Sequence[Any]) -> TableEncoder:
-        """How columns become inputs, learned from some rows of them."""
-        kinds = self._categorical(columns)
-        return TableEncoder.learn(rows, self._names(), kinds, self.scaling, self.max_categories, self._signs())
+    def _learn_columns(
+        self, columns: Sequence[Any], targets: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]
+    ) -> TableEncoder:
+        """How columns become inputs, learned from some rows.
+
+        Columns of few values have hats where their values stand out of what a linear model leaves over; those that must
+        be monotone have none.
+        """
+        known = [_rows_of(column, rows) for column in columns]
+        plain = TableEncoder.learn(known, self._names(), self._categorical(columns), self.scaling, self.max_categories)
+        hats = {j: own for j, own in plain.possible_hats(known).items() if j not in self._signs()}
+        if not hats:
+            return plain
+        few = rows[:LINEAR_START_ROWS]
+        x = plain.encode([_rows_of(column, few) for column in columns])
+        data = _as_rows(x, targets[few], None if weight is None else weight[few], np.arange(len(few)))
+        left = self._residual(self._linear_model(data), data)
+        if data.weight is not None:
+            left *= data.weight.numpy()[:, None]
+        first = {j: x[:, plain.column_inputs[j][0]] for j in hats}
+        return plain.with_hats({j: own for j, own in hats.items() if stands_out(first[j], left)})
 
     # ------------------------------------------------------------------------------ fitting
 
@@ -219,7 +236,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         if held is not None and weight is not None and not (weight[held].any() and weight[rows].any()):
             rows, held = np.arange(n), None  # rows that count are too few to hold any out
         if not again:
-            self.encoder_ = self._encoder(columns, [_rows_of(column, rows) for column in columns])
+            self.encoder_ = self._learn_columns(columns, targets, weight, rows)
         x = self.encoder_.encode(columns)
         data = _as_rows(x, targets, weight, rows)
         validation = None if held is None else _as_rows(x, targets, weight, held)
@@ -256,7 +273,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         rng = check_random_state(self.random_state)
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         if first:
-            self.encoder_ = self._encoder(columns, columns)
+            self.encoder_ = self._learn_columns(columns, targets, weight, np.arange(len(targets)))
             self.pairs_ = []
         x = self.encoder_.encode(columns)
         data = _as_rows(x, targets, weight, np.arange(len(targets)))
@@ -296,13 +313,16 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         additive.model_ = CoFrNet(additive._spec(), generator=generator)
         linear.start(additive.model_)
         additive._train(data, validation, linear, generator)
-        x = data.x.requires_grad_(False)
-        scores = additive.model_.member_scores(x).detach().requires_grad_()  # (n, 1, q)
-        (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
         free = [j for j in range(len(names)) if j not in self._monotone()]
-        columns = [self._one_number(j, x) for j in free]
-        found = strongest_pairs(columns, -slope.squeeze(1).numpy(), int(wanted))
+        columns = [self._one_number(j, data.x) for j in free]
+        found = strongest_pairs(columns, self._residual(additive.model_, data), int(wanted))
         return [(free[i], free[j]) for i, j in found]
+
+    def _residual(self, model: Any, data: Rows) -> Floats:
+        """What a model leaves over: how the loss of each row falls with its scores, (n, q)."""
+        scores = model.member_scores(data.x).detach().requires_grad_()  # (n, 1, q)
+        (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
+        return -slope.squeeze(1).numpy()
 
     def _one_number(self, j: int, x: Tensor) -> Floats:
         """The inputs x (n, p) of column j as one number a row: its first, or the code of its level."""
@@ -340,8 +360,14 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         require(self.variant in ("D", "S", "DL"), "variant", self.variant, "one with curves for monotonic_cst")
         paired = {j for pair in getattr(self, "pairs_", []) for j in pair}
         require(not paired & set(signs), "interactions", self.interactions, "pairs of columns that are not monotone")
-        first = {self.encoder_.column_inputs[j][0]: sign for j, sign in signs.items()}
-        return monotone_projection(self.model_, first, data.x.amin(0), data.x.amax(0))
+        first: dict[int, int] = {}
+        hats: list[int] = []  # of a fit that this one goes on from
+        for j, sign in signs.items():
+            column, own = self.encoder_.columns[j], self.encoder_.column_inputs[j]
+            assert isinstance(column, NumericColumn)
+            first[own[0]] = sign
+            hats += own[column.first_hat :]
+        return monotone_projection(self.model_, first, data.x.amin(0), data.x.amax(0), hats)
 
     def _spec(self, pairs: Sequence[tuple[int, int]] = ()) -> CoFrNetSpec:
         inputs = self.encoder_.column_inputs
@@ -452,5 +478,7 @@ def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def _as_rows(x: Floats, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:
-    scaled = None if weight is None else torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
+    scaled = None
+    if weight is not None and weight[rows].any():
+        scaled = torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
     return Rows(torch.from_numpy(x[rows]), torch.from_numpy(np.asarray(y)[rows]), scaled)

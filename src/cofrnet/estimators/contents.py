@@ -117,5 +117,6 @@ def read_column(fields: Fields) -> Column:
     whole = whole and all(a < b for a, b in pairwise(hats))
     fits(whole and (bounded or not hats), "hats", "positions of knots, rising, of a bounded column")
     height = fields.number("height") if hats else HEIGHT
+    fits(0.001 <= height <= 1, "height", "that of hats, 0.001 to 1")
     has_missing = fields.flag("has_missing")
     return NumericColumn(fields.text("name"), knots, values, bounded, has_missing, is_date, tuple(hats), height)

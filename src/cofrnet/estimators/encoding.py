@@ -4,8 +4,8 @@ Every column of the table becomes one or more inputs:
 
     numeric        z(x), a monotone piecewise-linear map learned from the column; where the column had missing values,
                    one more input that is 1 for them and 0 otherwise (z is then 0); where it takes few values, such as
-                   a number of persons or the code of a category, a hat for each: highest at the value, falling to 0
-                   at its neighbours, so that a value may have an effect that no curve through its neighbours has
+                   the code of a category, it may have a hat for each: highest at the value, falling to 0 at its
+                   neighbours, so that a value can have an effect that no curve through its neighbours has
     categorical    one input for each frequent level, 1 where the row has it; rare levels share one; missing is a level
 
 Numeric values beyond the training range count as its ends. All of this is data: it can be written to a file, shown
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -43,7 +43,7 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """How a numeric column becomes an input: linear between the knots (knots[i], values[i]).
+    """How a numeric column becomes inputs; the first is linear between the knots (knots[i], values[i]).
 
     `bounded` columns stay at the outermost values beyond the knots; others go on straight. A column of dates is one of
     days since 1970-01-01. `hats` are positions of knots that have an input of their own, linear between the knots too:
@@ -59,11 +59,16 @@ class NumericColumn:
     hats: tuple[int, ...] = ()
     height: float = HEIGHT
 
-    @property
+    @cached_property
     def inputs(self) -> list[str]:
         """Names of the inputs this column becomes: z, missing, hats."""
         missing = [f"{self.name}={MISSING}"] if self.has_missing else []
         return [self.name, *missing, *(f"{self.name}={_short(self.knots[i])}" for i in self.hats)]
+
+    @property
+    def first_hat(self) -> int:
+        """Which of its inputs is the first hat."""
+        return 1 + self.has_missing
 
     def scaled(self, x: Floats, out: NDArray[Any] | None = None, compiled: bool = True) -> NDArray[Any]:
         """z(x), written to `out` where it is given; NaN stays NaN. Without `compiled`, by numpy alone."""
@@ -94,9 +99,8 @@ class NumericColumn:
         piece = (np.searchsorted(knots, x, side="right") - 1).clip(0, len(widths) - 1)
         found = np.zeros((len(x), len(self.inputs)))
         found[:, 0] = (np.diff(self.values) / widths)[piece]
-        hats = found[:, 1 + self.has_missing :]
-        for place, i in enumerate(self.hats):
-            hats[:, place] = self.height * ((piece + 1 == i).astype(float) - (piece == i)) / widths[piece]
+        for place, i in enumerate(self.hats, self.first_hat):
+            found[:, place] = self.height * ((piece + 1 == i).astype(float) - (piece == i)) / widths[piece]
         if self.bounded:
             found[(x < knots[0]) | (x > knots[-1])] = 0
         found[np.isnan(x)] = np.nan
@@ -195,15 +199,21 @@ class NumericColumn:
         if self.has_missing:
             out[:, 1] = missing
         if self.hats:
-            self._encode_hats(x, out[:, 1 + self.has_missing :])
+            self._encode_hats(x, out[:, self.first_hat :])
+
+    @cached_property
+    def _places_of_hats(self) -> NDArray[np.int64]:
+        """Which hat is that of each knot; -1 for none."""
+        places = np.full(len(self.knots), -1, dtype=np.int64)
+        places[list(self.hats)] = np.arange(len(self.hats))
+        return places
 
     def _encode_hats(self, x: Floats, out: NDArray[Any]) -> None:
         """Write the hats of values x (n,) into `out` (n, hats): all 0 for NaN."""
-        knots = np.asarray(self.knots)
-        place = np.full(len(knots), -1)
-        place[list(self.hats)] = np.arange(len(self.hats))
+        knots, place = np.asarray(self.knots), self._places_of_hats
+        x = x.clip(knots[0], knots[-1])
         low = (np.searchsorted(knots, x, side="right") - 1).clip(0, len(knots) - 2)
-        share = ((x - knots[low]) / np.diff(knots)[low]).clip(0, 1)
+        share = (x - knots[low]) / (knots[low + 1] - knots[low])
         out[...] = 0
         for at, height in ((place[low], 1 - share), (place[low + 1], share)):
             rows = np.flatnonzero((at >= 0) & (height > 0))  # not those of NaN
@@ -315,29 +325,35 @@ class TableEncoder:
         categorical: Sequence[bool],
         scaling: Scaling = "quantile",
         max_categories: int = 64,
-        monotone: Collection[int] = (),
     ) -> TableEncoder:
-        """The encoder of training rows, given as the columns of `as_columns`.
-
-        Columns at the `monotone` positions have no hats: a score that rises with a column rises with its curve.
-        """
+        """The encoder of training rows, given as the columns of `as_columns`; no column has hats yet."""
         learned: list[Column] = []
-        hats: list[tuple[int, tuple[int, ...], NumericColumn]] = []  # positions of columns, of their hats
-        for j, (values, name, is_categorical) in enumerate(zip(columns, names, categorical, strict=True)):
+        for values, name, is_categorical in zip(columns, names, categorical, strict=True):
             if is_categorical:
                 learned.append(_learn_categorical(labels(values, name), name, max_categories))
-                continue
-            x = numbers(values, name)
-            column = replace(_learn_numeric(x, name, scaling), is_date=is_date(values))
-            learned.append(column)
-            if j not in monotone and not column.is_date:
-                hats.append((j, _hats(column, x), column))
-        left = MOST_HATS
-        for j, own, column in sorted(hats, key=lambda found: len(found[1])):  # columns of the fewest values first
-            left -= len(own)
-            if left >= 0:
-                learned[j] = replace(column, hats=own)
+            else:
+                column = _learn_numeric(numbers(values, name), name, scaling)
+                learned.append(replace(column, is_date=is_date(values)))
         return cls(tuple(learned))
+
+    def possible_hats(self, columns: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+        """By position, the numeric columns of few values (no dates), with those that enough of the rows given have."""
+        found = {
+            j: _hats(column, numbers(values, column.name))
+            for j, (column, values) in enumerate(zip(self.columns, columns, strict=True))
+            if isinstance(column, NumericColumn) and not column.is_date
+        }
+        return {j: hats for j, hats in found.items() if hats}
+
+    def with_hats(self, hats: Mapping[int, tuple[int, ...]]) -> TableEncoder:
+        """The same with hats for some columns, as many as a table may have: columns of the fewest come first."""
+        columns, left = list(self.columns), MOST_HATS
+        for j in sorted(hats, key=lambda j: len(hats[j])):
+            column = columns[j]
+            left -= len(hats[j])
+            if left >= 0 and isinstance(column, NumericColumn):
+                columns[j] = replace(column, hats=hats[j])
+        return TableEncoder(tuple(columns))
 
 
 def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:

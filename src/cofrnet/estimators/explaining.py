@@ -85,7 +85,8 @@ class Explaining:
         """What every feature does to the score of every row.
 
         "integrated": what it adds on the way from the `baseline` to the row, so that base value and contributions sum
-        to the score. "gradient": the slope of the score in the unit of the feature.
+        to the score. "gradient": the slope of the score in the unit of the feature; where a feature has one of the few
+        values it takes, that towards the next.
 
         The score is the log-odds of the second class, or one score for each class (before the softmax), or the
         prediction of a regressor. `baseline` is "mean" (the default) or "median" of the training rows, or rows like
@@ -147,8 +148,10 @@ class Explaining:
         """The polynomial that agrees with the score near a centre: coefficients for features and their interactions.
 
         `center` is "mean" (the default) or "median" of the training rows, or one row like those of X. `features` names
-        the columns to expand in; the others stay at the centre. `kind="total"` keeps terms of total degree up to
-        `order`, "each" those with every exponent up to it. `ladder` expands one ladder, by its place in the head.
+        the columns to expand in; the others stay at the centre. A column of levels has a variable for each of them, and
+        one of few values has those beside its own, each 1 at its value and 0 at its neighbours. `kind="total"` keeps
+        terms of total degree up to `order`, "each" those with every exponent up to it. `ladder` expands one ladder, by
+        its place in the head.
         `rational` computes in exact fractions, for small models.
         """
         check_is_fitted(self)
@@ -199,7 +202,7 @@ class Explaining:
                 column, own, height = self.encoder_.columns[j], list(self.encoder_.column_inputs[j]), 1.0
                 if isinstance(column, NumericColumn):
                     parts.append(numbers(columns[j], column.name)[:, None])
-                    own, height = own[1 + column.has_missing :], column.height
+                    own, height = own[column.first_hat :], column.height
                 parts.append(x[:, own].double().numpy() / height)
             values = np.concatenate(parts, axis=1) if parts else np.zeros((len(x), 0))
             return values, self._subject().scores(x)

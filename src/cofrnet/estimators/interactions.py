@@ -1,8 +1,9 @@
-"""Which pairs of columns interact: strength on the residuals of an additive model."""
+"""Which values and pairs of columns matter: what their means explain of the residuals of a simpler model."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["strongest_pairs"]
+__all__ = ["stands_out", "strongest_pairs"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -36,6 +37,18 @@ def strongest_pairs(columns: Sequence[Floats], residual: Floats, count: int) -> 
     noise = float(residual.var(0).sum())
     strengths = ((_pair_strength(codes[i], codes[j], residual, noise), i, j) for i, j in combinations(candidates, 2))
     return [(i, j) for _, i, j in heapq.nlargest(count, strengths)]
+
+
+def stands_out(column: Floats, residual: Floats) -> bool:
+    """Whether the means of a column's values explain more of the residual than noise would.
+
+        sum over its k values of n_v |mean of v|^2  >  variance (k + 3 sqrt(2 k)),
+
+    the mean of that sum for pure noise, and three standard deviations. column : (n,), of few values; residual : (n, q).
+    """
+    code = np.unique(column, return_inverse=True)[1]
+    cells = int(code.max()) + 1
+    return _explained(code, residual, cells) > float(residual.var(0).sum()) * (cells + 3 * math.sqrt(2 * cells))
 
 
 def _binned(x: Floats) -> NDArray[np.int64]:

@@ -155,9 +155,10 @@ class Reporting:
         me: Any = self
         chosen, width = [], 0
         for j in order[:SERIES_COLUMNS]:
-            width += len(me.encoder_.columns[j].inputs)
-            if width <= SERIES_INPUTS:
+            own = len(me.encoder_.columns[j].inputs)
+            if width + own <= SERIES_INPUTS:
                 chosen.append(j)
+                width += own
         try:
             found = [me.power_series(order=n, features=chosen) for n in (2, 1)] if chosen else []
         except PoleError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from numbers import Integral
 from typing import Any
 
@@ -24,7 +25,7 @@ Floats = NDArray[np.floating[Any]]
 POINTS, SURFACE_POINTS = 64, 24
 ROWS, HESSIAN_ROWS = 1000, 128  # that importances and interactions are taken over, at most, in training
 BACKGROUNDS = 64  # rows that curves and surfaces are averaged over, at most
-MOST_INPUTS, MOST_COLUMNS, MOST_PAIRS, MOST_CURVES = 64, 16, 10, 50
+MOST_INPUTS, MOST_COLUMNS, MOST_PAIRS, MOST_CURVES = 128, 16, 10, 50
 
 IMPORTANCE = "mean absolute contribution over the rows, from the mean row"
 STRENGTH = "root mean square of the second derivative by both features, each per standard deviation of its input"
@@ -48,24 +49,25 @@ def interactions(
     """
     if len(subject.columns) < 2:
         return ()
-    chosen: list[int] = []
+    chosen: dict[int, range] = {}  # columns, and their inputs; of numbers at least the first
     count = 0
     for j in np.argsort(-importance.mean(0), kind="stable").tolist()[:MOST_COLUMNS]:
-        width = len(subject.columns[j].inputs)
-        if count + width <= MOST_INPUTS:
-            chosen.append(j)
-            count += width
-    chosen.sort()
-    positions = [i for j in chosen for i in range(subject.places[j].start, subject.places[j].stop)]
-    owner = np.array([a for a, j in enumerate(chosen) for _ in range(len(subject.columns[j].inputs))])
+        place = subject.places[j]
+        own = range(place.start, place.stop)
+        if count + len(own) > MOST_INPUTS and not subject.is_categorical(j):
+            own = own[:1]
+        if count + len(own) <= MOST_INPUTS:
+            chosen[j] = own
+            count += len(own)
+    positions = [i for j in sorted(chosen) for i in chosen[j]]
+    owner = np.array([j for j in sorted(chosen) for _ in chosen[j]])
     second = inputs.hessians(subject.model, x, torch.tensor(positions, dtype=torch.long)).double().numpy()
     second = second * (spreads[positions][:, None] * spreads[positions]) * subject.scale[:, None, None]
     squares = (second**2).mean(0)  # (q, k, k)
     found = []
-    for a in range(len(chosen)):
-        for b in range(a + 1, len(chosen)):
-            strength = np.sqrt(squares[:, owner == a][:, :, owner == b].sum((1, 2)))
-            found.append((chosen[a], chosen[b], tuple(strength.tolist())))
+    for i, j in combinations(sorted(chosen), 2):
+        strength = np.sqrt(squares[:, owner == i][:, :, owner == j].sum((1, 2)))
+        found.append((i, j, tuple(strength.tolist())))
     found.sort(key=lambda pair: -sum(pair[2]))
     return tuple(pair for pair in found[:MOST_PAIRS] if sum(pair[2]) > 0)
 

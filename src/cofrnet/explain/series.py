@@ -283,7 +283,7 @@ def _variables(
             at = float(center_values[j])
             straight = column.straight_within(at, unit) if unit > 0 else math.inf
             found.append(_Variable(column.name, place.start, float(unit_slopes[j]), at, unit, straight))
-            own, height = own[1 + column.has_missing :], column.height
+            own, height = own[column.first_hat :], column.height
         found += [  # 1 at their value, as levels are
             _Variable(column.inputs[i - place.start], i, height, float(center[i]) / height, float(spreads[i]) / height)
             for i in own

@@ -86,9 +86,8 @@ def _symbols(column: ColumnPlan, names: Sequence[str], number: Any) -> list[Any]
         (x0, x1), (z0, z1) = column.knots, column.values
         slope = (number(z1) - number(z0)) / (number(x1) - number(x0))
         found = [number(z0) + slope * (sympy.Symbol(column.name, real=True) - number(x0))]
-    first_hat = 1 + column.has_missing
-    found += [sympy.Symbol(name, real=True) for name in names[1:first_hat]]
-    return found + [sympy.Symbol(f"z({name})", real=True) for name in names[first_hat:]]
+    found += [sympy.Symbol(name, real=True) for name in names[1 : column.first_hat]]
+    return found + [sympy.Symbol(f"z({name})", real=True) for name in names[column.first_hat :]]
 
 
 def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
@@ -109,7 +108,7 @@ def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
     names = [_latex_name(name) for name in plan.input_names]
     for column, place in zip(plan.columns, plan.starts, strict=True):
         if column.numeric:
-            for i in (place, *range(place + 1 + column.has_missing, place + column.width)):
+            for i in (place, *range(place + column.first_hat, place + column.width)):
                 names[i] = f"z_{{{names[i]}}}"
     lines = []
     for m, member in enumerate(plan.members):

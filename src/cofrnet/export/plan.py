@@ -43,9 +43,14 @@ class ColumnPlan:
         return len(self.knots) > 0
 
     @property
+    def first_hat(self) -> int:
+        """Which of the inputs of a numeric column is the first hat."""
+        return 1 + self.has_missing
+
+    @property
     def width(self) -> int:
         """Inputs that it becomes."""
-        return 1 + self.has_missing + len(self.hats) if self.numeric else len(self.levels)
+        return self.first_hat + len(self.hats) if self.numeric else len(self.levels)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class Program(nn.Module):
                 order += [hats[-1] + int(first_level[j]) + i for i in range(len(column.levels))]
             else:
                 place = numeric.index(j)
-                order += [place, count + place][: 1 + column.has_missing]
+                order += [place, count + place][: column.first_hat]
                 order += range(hats[place], hats[place + 1])
         self._keep("order", np.array(order, dtype=np.int64))
         owners = np.array([j for j, place in enumerate(subject.places) for _ in range(place.start, place.stop)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +12,9 @@ from cofrnet.nn import CoFrNet
 __all__ = ["monotone_projection"]
 
 
-def monotone_projection(model: CoFrNet, signs: Mapping[int, int], low: Tensor, high: Tensor) -> Callable[[], None]:
+def monotone_projection(
+    model: CoFrNet, signs: Mapping[int, int], low: Tensor, high: Tensor, still: Sequence[int] = ()
+) -> Callable[[], None]:
     """A function that makes the score monotone in some features, by the least change of each number.
 
     The value of a ladder rises with x_j where (-1)^k w_k >= 0 at every rung, if every tail above rung 0 stays where the
@@ -20,7 +22,8 @@ def monotone_projection(model: CoFrNet, signs: Mapping[int, int], low: Tensor, h
     t_k >= a_k). For such curves, with a head of one sign and a slope of that sign on the linear path, the score rises
     or falls everywhere on the range; full and subset ladders do not read the feature at all.
 
-    signs : {feature: +1 or -1}; low, high : (p,), the range of each feature.
+    signs : {feature: +1 or -1}; low, high : (p,), the range of each feature; still : features without curves that the
+    score must not depend on.
     """
     spec = model.spec
     if model.curves is not None and model.curves.is_uneven:
@@ -30,6 +33,10 @@ def monotone_projection(model: CoFrNet, signs: Mapping[int, int], low: Tensor, h
 
     def project() -> None:
         with torch.no_grad():
+            for feature in still:
+                for bank in (model.linear, None if model.full is None else model.full.weight):
+                    if bank is not None:
+                        bank[..., feature] = 0
             for feature, sign in signs.items():
                 if model.linear is not None:
                     slope = model.linear[..., feature]
