@@ -314,7 +314,7 @@ class _Run:
         if callable(decay):
             lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
             decay = decay(number / options.max_epochs, lowest)
-        total = torch.zeros_like(self.optimizer.values[0])
+        total: Any = 0.0  # of each member
         count, rate = 0, options.learning_rate
         step = number * self.data.n_batches(options.batch_size)
         for x, y, weight in self.data.batches(options.batch_size, self.generator):
@@ -325,7 +325,7 @@ class _Run:
             step += 1
             if rows == 0:
                 continue
-            total += losses.mean()
+            total = total + losses
             if options.clip_norm is not None:
                 optimizer.clip(options.clip_norm)
             optimizer.step(rate, shrink=-math.expm1(-decay * rate**2 / self.squares))
@@ -333,7 +333,7 @@ class _Run:
                 self.project()
             count += 1
         self.crew.agree(self.model)
-        return {"loss": float(total) / max(1, count), "learning_rate": rate}
+        return {"loss": float(total.mean()) / count if count else 0.0, "learning_rate": rate}
 
     def _gradients(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         """Loss of each member on a batch, (members,); its gradients are left with the parameters.

@@ -81,6 +81,11 @@ class Optimizer:
         for p, start, stop in zip(matrices, places, places[1:], strict=False):
             vectors = (t[start:stop] for t in (self.values, self.gradient, self.mean, self.moves))
             self.matrices += zip(*(t.view(-1, *shapes[id(p)]).split(MOST_ROWS, dim=1) for t in vectors), strict=True)
+        self.kernels = fused_kernels(self.values)
+        of_adam = (self.gradient, self.mean, self.square)
+        self.adams = self.moves, *(t[: self.in_matrices] for t in of_adam)  # what its steps for matrices are made of
+        self.others = tuple(t[self.in_matrices :] for t in (self.values, *of_adam))
+        self.arrays = {id(own): [t.numpy() for t in own] for own in (self.adams, self.others) if self.kernels}
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -95,9 +100,8 @@ class Optimizer:
 
     def clip(self, limit: float) -> None:
         """Scale the gradient of each member to a norm of at most `limit`."""
-        kernels = fused_kernels(self.gradient)
-        if kernels is not None:
-            kernels.clip(self.gradient.numpy(), self.blocks, limit)
+        if self.kernels is not None:
+            self.kernels.clip(self.gradient.numpy(), self.blocks, limit)
             return
         for i in range(self.blocks.shape[1]):
             parts = [self.gradient[start:stop] for start, stop in self.blocks[:, i]]
@@ -108,27 +112,25 @@ class Optimizer:
     def step(self, rate: float, shrink: float) -> None:
         """One step down the gradient."""
         self.count += 1
-        rest = slice(self.in_matrices, None)
-        self._adam(self.values[rest], rest, rate, BETAS, shrink)
+        self._adam(self.others, rate, BETAS, shrink)
         if self.matrices:
-            self._adam(self.moves.zero_(), slice(self.in_matrices), rate, BETAS_OF_MATRICES)
+            self.moves.zero_()
+            self._adam(self.adams, rate, BETAS_OF_MATRICES)
         for values, gradient, mean, moves in self.matrices:
             u = torch.lerp(gradient, mean, BETAS_OF_MATRICES[0])
             u /= _norm(u).clamp_min_(SMALLEST)
             direction = u.add(polar(u), alpha=OTHERS / math.sqrt(min(u.shape[1:])))
             values.mul_(1 - shrink).addcmul_(direction, _norm(moves), value=-DISTANCE)
 
-    def _adam(self, values: Tensor, at: slice, rate: float, betas: tuple[float, float], shrink: float = 0.0) -> None:
-        """Adam's step for the numbers that lie `at` these places, on `values` of theirs."""
+    def _adam(self, vectors: tuple[Tensor, ...], rate: float, betas: tuple[float, float], shrink: float = 0.0) -> None:
+        """Adam's step on the first of some vectors, by the others: gradient, mean and square."""
         first, second = (1 - beta**self.count for beta in betas)
-        vectors = values, self.gradient[at], self.mean[at], self.square[at]
         decayed = self.decayed if shrink else 0
-        kernels = fused_kernels(values)
-        if kernels is not None:
-            arrays = [t.numpy() for t in vectors]
-            kernels.adamw(*arrays, decayed, 1 - shrink, rate / first, math.sqrt(second), betas, TINY)
+        if self.kernels is not None:
+            arrays = self.arrays[id(vectors)]
+            self.kernels.adamw(*arrays, decayed, 1 - shrink, rate / first, math.sqrt(second), betas, TINY)
             return
-        _, gradient, mean, square = vectors
+        values, gradient, mean, square = vectors
         values[:decayed].mul_(1 - shrink)
         mean.lerp_(gradient, 1 - betas[0])
         square.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
