@@ -166,7 +166,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         if not hats:
             return plain
         few = rows[:LINEAR_START_ROWS]
-        x = plain.encode([_rows_of(column, few) for column in columns])
+        x = plain.encode([column[:LINEAR_START_ROWS] for column in known])
         data = _as_rows(x, targets[few], None if weight is None else weight[few], np.arange(len(few)))
         left = self._residual(self._linear_model(data), data)
         if data.weight is not None:
@@ -344,7 +344,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         return {j: sign for j, sign in signs.items() if sign}
 
     def _monotone(self) -> dict[int, int]:
-        """The same, for the columns and targets that there are."""
+        """The signs that are asked for, if columns and targets are such that they can be kept."""
         signs, names = self._signs(), self._names()
         for j in signs:
             if not isinstance(self.encoder_.columns[j], NumericColumn):

@@ -21,8 +21,8 @@ __all__ = ["LANGUAGES", "to_code"]
 
 # Names that mean something in one of the programs already.
 TAKEN = re.compile(
-    "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|hat|hat_height|level|reads|rung|"
-    "linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
+    "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|hat|hat_height|"
+    "level|reads|rung|linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
     "signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|case|catch|debugger|delete|export|function|"
     "instanceof|let|new|super|this|throw|typeof|var"
 )
@@ -119,14 +119,14 @@ def _inputs(row):
                 place = levels.index(label) if label in levels else column["other"]
             found += [1.0 if i == place else 0.0 for i in range(len(levels))]
             continue
-        knots, values, hats = column["knots"], column["values"], column.get("hats", [])
+        values = column["values"]
         missing = value is None or (isinstance(value, float) and math.isnan(value))
         low, share = (0, 0.0) if missing else _between(float(value), column)
         found.append(0.0 if missing else values[low] + share * (values[low + 1] - values[low]))
         if column["has_missing"]:
             found.append(1.0 if missing else 0.0)
         heights = {{}} if missing else {{low: 1.0 - share, low + 1: share}}
-        found += [column["height"] * heights.get(i, 0.0) for i in hats]
+        found += [column["height"] * heights.get(i, 0.0) for i in column.get("hats", [])]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,9 +84,13 @@ class Optimizer:
             self.matrices += zip(*(t.view(-1, *shapes[id(p)]).split(MOST_ROWS, dim=1) for t in vectors), strict=True)
         self.kernels = fused_kernels(self.values)
         of_adam = (self.gradient, self.mean, self.square)
-        self.adams = self.moves, *(t[: self.in_matrices] for t in of_adam)  # what its steps for matrices are made of
-        self.others = tuple(t[self.in_matrices :] for t in (self.values, *of_adam))
-        self.arrays = {id(own): [t.numpy() for t in own] for own in (self.adams, self.others) if self.kernels}
+        # What Adam's steps are made of, for matrices and for the other numbers; with kernels, as arrays for them.
+        self.of_matrices: tuple[Any, ...] = self.moves, *(t[: self.in_matrices] for t in of_adam)
+        self.of_others: tuple[Any, ...] = tuple(t[self.in_matrices :] for t in (self.values, *of_adam))
+        if self.kernels is not None:
+            self.of_matrices, self.of_others = (
+                tuple(t.numpy() for t in own) for own in (self.of_matrices, self.of_others)
+            )
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -112,23 +117,22 @@ class Optimizer:
     def step(self, rate: float, shrink: float) -> None:
         """One step down the gradient."""
         self.count += 1
-        self._adam(self.others, rate, BETAS, shrink)
+        self._adam(self.of_others, rate, BETAS, shrink)
         if self.matrices:
             self.moves.zero_()
-            self._adam(self.adams, rate, BETAS_OF_MATRICES)
+            self._adam(self.of_matrices, rate, BETAS_OF_MATRICES)
         for values, gradient, mean, moves in self.matrices:
             u = torch.lerp(gradient, mean, BETAS_OF_MATRICES[0])
             u /= _norm(u).clamp_min_(SMALLEST)
             direction = u.add(polar(u), alpha=OTHERS / math.sqrt(min(u.shape[1:])))
             values.mul_(1 - shrink).addcmul_(direction, _norm(moves), value=-DISTANCE)
 
-    def _adam(self, vectors: tuple[Tensor, ...], rate: float, betas: tuple[float, float], shrink: float = 0.0) -> None:
+    def _adam(self, vectors: tuple[Any, ...], rate: float, betas: tuple[float, float], shrink: float = 0.0) -> None:
         """Adam's step on the first of some vectors, by the others: gradient, mean and square."""
         first, second = (1 - beta**self.count for beta in betas)
         decayed = self.decayed if shrink else 0
         if self.kernels is not None:
-            arrays = self.arrays[id(vectors)]
-            self.kernels.adamw(*arrays, decayed, 1 - shrink, rate / first, math.sqrt(second), betas, TINY)
+            self.kernels.adamw(*vectors, decayed, 1 - shrink, rate / first, math.sqrt(second), betas, TINY)
             return
         values, gradient, mean, square = vectors
         values[:decayed].mul_(1 - shrink)
