@@ -168,11 +168,17 @@ class _WayBack:
         self.by_v = torch.empty_like(form.v)
         self.by_ladders = self.by_v[:, p:]
         self.straight, self.ladders = form.straight.transpose(1, 2), form.ladders.transpose(1, 2)
+        self.linear, self.head = form.linear.transpose(1, 2), form.head.transpose(1, 2)
         if form.has_full:
             self.by_a = torch.empty_like(form.a)
             self.by_rungs = form.by_rung(self.by_a)
             self.by_full_values = _Block(self.by_v[:, p + count :], (len(form.v), -1))
             self.reads = form.reads.transpose(1, 2)
+            width = form.reads.shape[1]
+            # What the full ladders read and the weights they read it by; the features' own only where asked for.
+            self.by_reads = [
+                (self.by_v[:, first:width], form.of_full[0][:, :, first:].transpose(1, 2)) for first in (p, 0)
+            ]
         if form.has_curves:
             self.by_curve_values = _Block(self.by_v[:, p : p + count], form.by_curve)
             self.by_curves = [t.numpy() for t in by_curves]
@@ -184,16 +190,16 @@ class _WayBack:
         torch.bmm(g, self.straight, out=self.by_linear)
         torch.sum(g, 2, keepdim=True, out=self.by_intercept)
         torch.bmm(g, self.ladders, out=self.by_head)
-        torch.bmm(form.head.transpose(1, 2), g, out=self.by_ladders)
+        torch.bmm(self.head, g, out=self.by_ladders)
         if with_x:
-            torch.bmm(form.linear.transpose(1, 2), g, out=self.by_v[:, :p])
+            torch.bmm(self.linear, g, out=self.by_v[:, :p])
         if form.has_full:
             strips.sensitivity_products(*form.pole, self.by_full_values.take(), form.rungs, self.by_rungs, form.first)
             torch.bmm(self.by_a, self.reads, out=self.by_full[0])
             torch.sum(self.by_a, 2, keepdim=True, out=self.by_full[1])
-            first, width = 0 if with_x else p, form.reads.shape[1]  # the features' own gradient only where asked for
-            if first < width:
-                self.by_v[:, first:width].baddbmm_(form.of_full[0][:, :, first:].transpose(1, 2), self.by_a)
+            by_reads, weight = self.by_reads[with_x]
+            if by_reads.shape[1]:
+                by_reads.baddbmm_(weight, self.by_a)
         by_x = self.by_v[:, :p].sum(0) if with_x else None
         if form.has_curves:
             by_features = torch.zeros_like(form.features) if with_x else None

@@ -55,7 +55,8 @@ class Rows:
         x, y, weight = self.x, self.y, self.weight
         if generator is not None:
             order = torch.randperm(len(self), generator=generator).to(x.device)
-            x, y, weight = x[order], y[order], None if weight is None else weight[order]
+            x = x.index_select(0, order) if isinstance(x, Tensor) else x[order]
+            y, weight = y[order], None if weight is None else weight[order]
         parts = self.n_batches(batch_size)
         weights = [None] * parts if weight is None else weight.tensor_split(parts)
         yield from zip(x.tensor_split(parts), y.tensor_split(parts), weights, strict=True)

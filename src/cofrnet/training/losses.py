@@ -42,19 +42,18 @@ class LogLoss:
 
     def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
         """Shapes: scores (n, m, 1), y (n,); returns (n, m)."""
-        return self._losses(scores.squeeze(-1), self._target(scores, y))
+        target = self._target(scores, y).expand_as(scores)
+        return functional.binary_cross_entropy_with_logits(scores, target, reduction="none").squeeze(-1)
 
     def with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The losses and their slopes, 1 / (1 + e^-s) - y."""
         target = self._target(scores, y)
-        return self._losses(scores.squeeze(-1), target), torch.sigmoid(scores).sub_(target.unsqueeze(-1))
+        losses = functional.softplus(scores).addcmul_(scores, target, value=-1)
+        return losses.squeeze(-1), torch.sigmoid(scores).sub_(target)
 
     def _target(self, scores: Tensor, y: Tensor) -> Tensor:
         target = y if self.smoothing == 0 else y * (1 - self.smoothing) + self.smoothing / 2
-        return target.to(scores.dtype).unsqueeze(-1).expand(scores.shape[:2])
-
-    def _losses(self, s: Tensor, target: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(s, target, reduction="none")
+        return target.to(scores.dtype).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)

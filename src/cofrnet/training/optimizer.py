@@ -88,6 +88,7 @@ class Optimizer:
         self.of_matrices: tuple[Any, ...] = self.moves, *(t[: self.in_matrices] for t in of_adam)
         self.of_others: tuple[Any, ...] = tuple(t[self.in_matrices :] for t in (self.values, *of_adam))
         if self.kernels is not None:
+            self.slopes = self.gradient.numpy()
             self.of_matrices, self.of_others = (
                 tuple(t.numpy() for t in own) for own in (self.of_matrices, self.of_others)
             )
@@ -106,7 +107,7 @@ class Optimizer:
     def clip(self, limit: float) -> None:
         """Scale the gradient of each member to a norm of at most `limit`."""
         if self.kernels is not None:
-            self.kernels.clip(self.gradient.numpy(), self.blocks, limit)
+            self.kernels.clip(self.slopes, self.blocks, limit)
             return
         for i in range(self.blocks.shape[1]):
             parts = [self.gradient[start:stop] for start, stop in self.blocks[:, i]]
