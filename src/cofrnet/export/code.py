@@ -1,7 +1,6 @@
 """Standalone programs that score rows as the estimator does: Python, C, JavaScript and SQL, without dependencies.
 
 Three of the languages share one small interpreter of the plan, written out in each; the numbers are data beside it.
-SQL has no loops: there every rung of every ladder is an expression, one materialised table expression for each depth.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
+from cofrnet.export.plan import Plan, digits_of, number
+from cofrnet.export.sql import to_sql
 
 __all__ = ["LANGUAGES", "to_code"]
 
@@ -48,30 +46,6 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
     return LANGUAGES[language](plan, name)
 
 
-def _head(plan: Plan, comment: str) -> str:
-    """Lines of comment; what is not a plain character in them, names of classes among it, cannot end the comment."""
-    lines = [
-        "Written by cofrnet: the scores of a fitted model.",
-        f"Outputs: {', '.join(plan.output_names)}.",
-        f"Scale: {plan.unit}.",
-        "Columns, from 0:",
-        *(f"  {column.name} ({'number' if column.numeric else 'text'})" for column in plan.columns),
-    ]
-    plain = ["".join(c if c.isprintable() and c not in "*/\\" else "?" for c in line) for line in lines]
-    return "\n".join(f"{comment} {line}" for line in plain)
-
-
-def _digits(value: float) -> str:
-    """A number in as many digits as it takes: nine for those of float32."""
-    short = f"{value:.9g}"
-    return short if float(np.float32(value)) == value else repr(value)
-
-
-def _number(value: float) -> str:
-    text = _digits(value)
-    return text if any(c in text for c in ".en") else text + ".0"
-
-
 def _json(plan: Plan) -> str:
     """The plan as one JSON object."""
 
@@ -80,7 +54,7 @@ def _json(plan: Plan) -> str:
             return {k: short(v) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [short(v) for v in value]
-        return float(_digits(value)) if isinstance(value, float) else value
+        return float(digits_of(value)) if isinstance(value, float) else value
 
     whole = asdict(plan)
     del whole["input_names"]
@@ -174,7 +148,7 @@ def {name}(row):
 
 
 def _python(plan: Plan, name: str) -> str:
-    return _PYTHON.format(head=_head(plan, "#"), model=_json(plan), name=name)
+    return _PYTHON.format(head=plan.heading("#"), model=_json(plan), name=name)
 
 
 # ---------------------------------------------------------------------------------------------- JavaScript
@@ -265,7 +239,7 @@ if (typeof module !== "undefined") module.exports = { %(name)s };
 
 def _javascript(plan: Plan, name: str) -> str:
     model = _json(plan).replace("<", "\\u003c")  # no name can end the script of a page
-    return _JAVASCRIPT % {"head": _head(plan, "//").replace("<", "?"), "model": model, "name": name}
+    return _JAVASCRIPT % {"head": plan.heading("//").replace("<", "?"), "model": model, "name": name}
 
 
 # ---------------------------------------------------------------------------------------------- C
@@ -415,7 +389,7 @@ def _c(plan: Plan, name: str) -> str:
         return "{" + ",".join(map(str, row if row else [0])) + "}"
 
     return _C.format(
-        head=_head(plan, " *"),
+        head=plan.heading(" *"),
         columns=len(plan.columns),
         inputs=len(plan.input_names),
         ladders=len(plan.members[0].ladders),
@@ -429,10 +403,10 @@ def _c(plan: Plan, name: str) -> str:
         levels=_c_list(levels, _c_text),
         ladder_table=_c_list(ladder_table, table),
         reads=_c_list(reads, str),
-        rungs=_c_list(rungs, _number),
-        linear=_c_list(flat["linear"], _number),
-        intercept=_c_list([v for member in plan.members for v in member.intercept], _number),
-        heads=_c_list(flat["head"], _number),
+        rungs=_c_list(rungs, number),
+        linear=_c_list(flat["linear"], number),
+        intercept=_c_list([v for member in plan.members for v in member.intercept], number),
+        heads=_c_list(flat["head"], number),
         scale=_c_list(plan.scale, repr),
         offset=_c_list(plan.offset, repr),
         epsilon=repr(plan.epsilon),
@@ -441,155 +415,9 @@ def _c(plan: Plan, name: str) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------------------- SQL
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _sum(parts: Sequence[str]) -> str:
-    """A balanced sum: databases bound how deep an expression may be."""
-    if len(parts) <= 8:
-        return "(" + " + ".join(parts) + ")" if len(parts) > 1 else (parts[0] if parts else "0.0")
-    middle = len(parts) // 2
-    return f"({_sum(parts[:middle])} + {_sum(parts[middle:])})"
-
-
-def _affine(bias: float, weights: Sequence[float], names: Sequence[str]) -> str:
-    terms = [f"{_number(w)} * {x}" for w, x in zip(weights, names, strict=True) if w != 0]
-    return _sum([_number(bias), *terms])
-
-
-def _sql_number(column: ColumnPlan) -> str:
-    x, knots, values = f"CAST({_quoted(column.name)} AS DOUBLE PRECISION)", column.knots, column.values
-    cases = [f"WHEN {_quoted(column.name)} IS NULL THEN 0.0"]
-    if column.bounded:
-        cases += [f"WHEN {x} <= {knots[0]!r} THEN {values[0]!r}", f"WHEN {x} >= {knots[-1]!r} THEN {values[-1]!r}"]
-    for i in range(len(knots) - 1):
-        slope = (values[i + 1] - values[i]) / (knots[i + 1] - knots[i])
-        line = f"{values[i]!r} + ({x} - {knots[i]!r}) * {slope!r}"
-        cases.append(f"WHEN {x} < {knots[i + 1]!r} THEN {line}" if i + 2 < len(knots) else f"ELSE {line}")
-    return "CASE " + " ".join(cases) + " END"
-
-
-def _sql_hat(column: ColumnPlan, place: int) -> str:
-    """The height of hats where the column has the value of this knot, falling to 0.0 at its neighbours."""
-    x, knots = f"CAST({_quoted(column.name)} AS DOUBLE PRECISION)", column.knots
-    at, first, last = knots[place], place == 0, place == len(knots) - 1
-    cases = [f"WHEN {_quoted(column.name)} IS NULL THEN 0.0"]
-    if first:
-        cases.append(f"WHEN {x} <= {at!r} THEN 1.0")
-    else:
-        before = knots[place - 1]
-        cases += [f"WHEN {x} <= {before!r} THEN 0.0", f"WHEN {x} < {at!r} THEN ({x} - {before!r}) / {at - before!r}"]
-    if not last:
-        after = knots[place + 1]
-        cases += [f"WHEN {x} < {after!r} THEN ({after!r} - {x}) / {after - at!r}"]
-    return f"{column.height!r} * CASE {' '.join(cases)} ELSE {1.0 if last else 0.0} END"
-
-
-def _sql_level(column: ColumnPlan, place: int) -> str:
-    """1.0 where the column has this level."""
-    text = f"CAST({_quoted(column.name)} AS VARCHAR)"
-    own = ", ".join(map(_literal, _sql_texts(column.levels[place], column.levels)))
-    tests = [f"{text} IN ({own})"]
-    if place == column.missing:
-        tests.append(f"{_quoted(column.name)} IS NULL")
-    if place == column.other:
-        every = ", ".join(_literal(v) for level in column.levels for v in _sql_texts(level, column.levels))
-        tests.append(f"{text} NOT IN ({every})")
-    return f"CASE WHEN {' OR '.join(tests)} THEN 1.0 ELSE 0.0 END"
-
-
-def _sql_texts(level: str, levels: Sequence[str]) -> list[str]:
-    """How databases write a level: bools and whole numbers differ among them. What is another level is not this one."""
-    other = {"True": ["true", "1"], "False": ["false", "0"]}.get(level, [])
-    if re.fullmatch(r"-?[0-9]+", level):
-        other = [f"{level}.0"]
-    return [level, *(text for text in other if text not in levels)]
-
-
-def _sql(plan: Plan, name: str) -> str:
-    lower = [column.name.lower() for column in plan.columns]
-    if len(set(lower)) < len(lower):
-        raise ValueError(
-            "names of columns must differ in more than case for SQL; some do not. Rename them, and fit again."
-        )
-    inputs: list[str] = []
-    for column in plan.columns:
-        if column.numeric:
-            inputs.append(_sql_number(column))
-            if column.has_missing:
-                inputs.append(f"CASE WHEN {_quoted(column.name)} IS NULL THEN 1.0 ELSE 0.0 END")
-            inputs += [_sql_hat(column, place) for place in column.hats]
-        else:
-            inputs += [_sql_level(column, place) for place in range(len(column.levels))]
-    mark = "c"  # of the names of our own columns: one that no column of the table starts with
-    while any(column.name.lower().startswith(mark) for column in plan.columns):
-        mark += "_"
-    xs = [f"{mark}x{i}" for i in range(len(inputs))]
-    named = ", ".join(f"{expression} AS {x}" for expression, x in zip(inputs, xs, strict=True))
-    carried = [_quoted(column.name) for column in plan.columns]
-    steps = [f"s0 AS MATERIALIZED (SELECT {', '.join(carried)}, {named} FROM {name})"]
-    outputs: list[list[str]] = [[] for _ in plan.scale]
-    everything = list(xs)  # columns that later steps may need
-    for m, member in enumerate(plan.members):
-        finished: list[str] = []
-        for group in _groups(member.ladders, len(xs)):
-            names = [f"{mark}m{m}l{i}" for i, _ in group]
-            deepest = max(len(ladder.rungs) for _, ladder in group)
-            started: set[str] = set()
-            for k in range(deepest - 1, -1, -1):
-                current, new = [], []
-                for (_, ladder), t in zip(group, names, strict=True):
-                    if k >= len(ladder.rungs):
-                        continue
-                    read = [xs[i] if i < len(xs) else f"{mark}m{m}l{i - len(xs)}" for i in ladder.reads]
-                    a = _affine(ladder.rungs[k][0], ladder.rungs[k][1], read)
-                    current.append(f"{a} + {_sql_reciprocal(t, plan)} AS {t}" if t in started else f"{a} AS {t}")
-                    new.append(t)
-                kept = [x for x in (*everything, *finished, *(t for t in names if t in started)) if x not in new]
-                steps.append(
-                    f"s{len(steps)} AS MATERIALIZED (SELECT {', '.join([*carried, *kept, *current])} "
-                    f"FROM s{len(steps) - 1})"
-                )
-                started |= set(new)
-            finished += names
-        everything += finished
-        for c, parts in enumerate(outputs):
-            own = [f"{mark}m{m}l{i}" for i in range(len(member.ladders))]
-            parts.append(_affine(member.intercept[c], [*member.linear[c], *member.head[c]], [*xs, *own]))
-    scores = [
-        f"{offset!r} + {scale / len(plan.members)!r} * {_sum(parts)} AS {_quoted('score_' + output)}"
-        for offset, scale, parts, output in zip(plan.offset, plan.scale, outputs, plan.output_names, strict=True)
-    ]
-    body = ",\n".join(steps)
-    return f"{_head(plan, '--')}\nWITH {body}\nSELECT {', '.join([*carried, *scores])} FROM s{len(steps) - 1};\n"
-
-
-def _groups(ladders: Sequence[LadderPlan], inputs: int) -> list[list[tuple[int, LadderPlan]]]:
-    """Ladders that read inputs alone, then those that read other ladders."""
-    groups: list[list[tuple[int, LadderPlan]]] = [[], []]
-    for i, ladder in enumerate(ladders):
-        groups[any(j >= inputs for j in ladder.reads)].append((i, ladder))
-    return [group for group in groups if group]
-
-
-def _sql_reciprocal(t: str, plan: Plan) -> str:
-    e = plan.epsilon
-    if plan.pole == "smooth":
-        return f"{t} / ({t} * {t} + {e * e!r})"
-    return f"CASE WHEN ABS({t}) < {e!r} THEN CASE WHEN {t} < 0 THEN {-1 / e!r} ELSE {1 / e!r} END ELSE 1.0 / {t} END"
-
-
 LANGUAGES: dict[str, Callable[[Plan, str], str]] = {
     "python": _python,
     "c": _c,
     "javascript": _javascript,
-    "sql": _sql,
+    "sql": to_sql,
 }

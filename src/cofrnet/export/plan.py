@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cofrnet.explain.subject import Subject
 
-__all__ = ["ColumnPlan", "LadderPlan", "MemberPlan", "Plan", "plan_of"]
+__all__ = ["ColumnPlan", "LadderPlan", "MemberPlan", "Plan", "digits_of", "number", "plan_of"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,30 @@ class Plan:
     def read_names(self) -> tuple[str, ...]:
         """Names of all that ladders can read: the inputs, and the ladders f1, f2, ... by their place in the head."""
         return (*self.input_names, *(f"f{i + 1}" for i in range(len(self.members[0].ladders))))
+
+    def heading(self, comment: str) -> str:
+        """What a program begins with, as lines of comment; no name among them can end the comment."""
+        lines = [
+            "Written by cofrnet: the scores of a fitted model.",
+            f"Outputs: {', '.join(self.output_names)}.",
+            f"Scale: {self.unit}.",
+            "Columns, from 0:",
+            *(f"  {column.name} ({'number' if column.numeric else 'text'})" for column in self.columns),
+        ]
+        plain = ["".join(c if c.isprintable() and c not in "*/\\" else "?" for c in line) for line in lines]
+        return "\n".join(f"{comment} {line}" for line in plain)
+
+
+def digits_of(value: float) -> str:
+    """A number in as many digits as it takes: nine for those of float32."""
+    short = f"{value:.9g}"
+    return short if float(np.float32(value)) == value else repr(value)
+
+
+def number(value: float) -> str:
+    """The same, as a program writes what is not an integer."""
+    text = digits_of(value)
+    return text if any(c in text for c in ".en") else text + ".0"
 
 
 def plan_of(subject: Subject) -> Plan:
