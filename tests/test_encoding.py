@@ -58,7 +58,7 @@ def test_straight_scalings(scaling, low, high):
 
 def test_missing_numbers_get_an_input_of_their_own():
     encoder, columns = learn(pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "b": [1.0, 2.0, 3.0, 4.0]}))
-    assert encoder.input_names == ["a", "a=missing", "b"]
+    assert [column.inputs for column in encoder.columns] == [["a", "a=missing"], ["b"]]
     x = encoder.encode(columns)
     assert x[:, 1].tolist() == [0, 1, 0, 0]
     assert x[1, 0] == 0
@@ -78,7 +78,7 @@ def test_constant_and_empty_columns_carry_nothing():
 def test_categories_rare_unseen_and_missing_levels():
     values = ["b"] * 150 + ["a"] * 95 + ["c", "d", "e"] + [None] * 10
     encoder, columns = learn(pd.DataFrame({"k": values}))
-    assert encoder.input_names == ["k=a", "k=b", "k=other", "k=missing"]
+    assert encoder.columns[0].inputs == ["k=a", "k=b", "k=other", "k=missing"]
     x = encoder.encode(columns)
     assert x.sum(0).tolist() == [95, 150, 3, 10]
     assert encoder.encode([["never seen"]])[0].tolist() == [0, 0, 1, 0]

@@ -176,6 +176,14 @@ def test_sympy_is_the_score(fitted, rows):
             np.testing.assert_allclose(found, expected_of(model, rows.iloc[[i]])[0], rtol=1e-4, atol=1e-4)
 
 
+def test_a_column_named_as_a_level_of_another_is_another_symbol():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.choice(["1", "2"], 200), "a=1": rng.normal(size=200)})
+    model = CoFrNetRegressor(variant="D", max_epochs=2, random_state=0).fit(X, X["a=1"] + (X["a"] == "1"))
+    assert model.plan().input_names == ("a=1'", "a=2", "a=1")
+    assert {symbol.name for symbol in model.to_sympy().free_symbols} == {"a=1'", "a=2", "z(a=1)"}
+
+
 def small(**settings):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"u": rng.uniform(1, 2, 300), "v": rng.uniform(1, 2, 300)})

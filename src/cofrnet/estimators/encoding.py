@@ -275,11 +275,6 @@ class TableEncoder:
     columns: tuple[Column, ...]
 
     @property
-    def input_names(self) -> list[str]:
-        """Names of all inputs."""
-        return [name for column in self.columns for name in column.inputs]
-
-    @property
     def n_inputs(self) -> int:
         """Inputs of the model."""
         return sum(len(column.inputs) for column in self.columns)

@@ -285,7 +285,7 @@ def _variables(
             found.append(_Variable(column.name, place.start, float(unit_slopes[j]), at, unit, straight))
             own, height = own[column.first_hat :], column.height
         found += [  # 1 at their value, as levels are
-            _Variable(column.inputs[i - place.start], i, height, float(center[i]) / height, float(spreads[i]) / height)
+            _Variable(subject.input_names[i], i, height, float(center[i]) / height, float(spreads[i]) / height)
             for i in own
         ]
     return found

@@ -114,6 +114,19 @@ class Subject:
         return tuple(column.name for column in self.columns)
 
     @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, all different: an apostrophe is added to that of a level which a column has already."""
+        names: list[str] = []
+        taken = set(self.feature_names)
+        for column in self.columns:
+            for name in column.inputs:
+                while name in taken and name != column.name:
+                    name += "'"
+                taken.add(name)
+                names.append(name)
+        return tuple(names)
+
+    @cached_property
     def places(self) -> list[slice]:
         """Where the inputs of each column are."""
         ends = np.cumsum([0, *(len(column.inputs) for column in self.columns)])

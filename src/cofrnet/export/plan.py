@@ -136,7 +136,7 @@ def plan_of(subject: Subject) -> Plan:
         offset=tuple(subject.offset.tolist()),
         output_names=subject.output_names,
         unit=subject.unit,
-        input_names=tuple(name for column in subject.columns for name in column.inputs),
+        input_names=subject.input_names,
     )
 
 
