@@ -462,6 +462,18 @@ def test_tune_goes_on_where_it_stopped(run, data, tmp_path):
         other = run("tune", data, *options, "--trials", "1", *changed)
         assert other.exit_code == 1
         assert "holds another search" in other.stderr
+    moved = pd.read_csv(data).assign(age=lambda frame: frame["age"] + 1)
+    moved.to_csv(tmp_path / "moved.csv", index=False)
+    other = run("tune", tmp_path / "moved.csv", *options, "--trials", "1", "--folds", "2")
+    assert "holds another search" in other.stderr
+
+
+def test_parameters_of_either_estimator_are_known_before_the_task_is(run, data, tmp_path):
+    result = run("fit", data, "-t", "spent", "--set", "loss=huber", "-o", tmp_path / "m.cofrnet", *FAST)
+    assert result.exit_code == 0, result.output
+    result = run("fit", data, "-t", "bought", "--set", "loss=huber", "-o", tmp_path / "m.cofrnet", *FAST)
+    assert result.exit_code == 2
+    assert "no parameter 'loss'" in result.stderr
 
 
 def test_an_interrupted_search_tries_the_defaults_again(run, data, tmp_path, monkeypatch):

@@ -220,6 +220,36 @@ def test_a_fit_that_fails_harms_nothing(how):
     assert {name for name in vars(model) if name.endswith("_")} == known
 
 
+def test_ctrl_c_outside_the_epochs_harms_nothing(monkeypatch):
+    X, y = make_friedman1(200, random_state=0)
+    model = CoFrNetRegressor(**QUICK).fit(X, y)
+    before = model.predict(X)
+
+    def interrupted(self, data):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CoFrNetRegressor, "_linear_model", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(100 * X, 50 * y + 7)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize("parameters", [{"strategy": "boosted"}, {"strategy": "rungwise"}, {"interactions": 2}])
+def test_ctrl_c_ends_every_stage(parameters, monkeypatch):
+    X, y = make_friedman1(300, random_state=0)
+    epochs = []
+
+    def interrupt(self, number):
+        epochs.append(number)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cofrnet.training.loop._Run.epoch", interrupt)
+    with pytest.warns(FitInterruptedWarning):
+        model = CoFrNetRegressor(**QUICK, **parameters).fit(X, y)
+    assert epochs == [0]
+    assert np.isfinite(model.predict(X)).all()
+
+
 def test_a_first_pass_that_fails_leaves_nothing():
     X, y, _ = messy(300)
     model = CoFrNetClassifier(**QUICK)
@@ -258,6 +288,82 @@ def test_checkpoint_is_written_and_resumed(tmp_path):
     assert np.array_equal(resumed.decision_function(X), whole)
     with pytest.raises(ValueError, match="must belong to the same data and settings"):
         CoFrNetClassifier(**QUICK, checkpoint=path).fit(X, y[::-1])
+
+
+def test_a_checkpoint_needs_no_random_state_and_takes_any_loss(tmp_path):
+    X, y = make_friedman1(300, random_state=0)
+
+    def make(stopped):
+        def loss(scores, y):  # another function each time, as in another process
+            return (scores - y.unsqueeze(1)).abs().mean(-1)
+
+        def interrupt(epoch):
+            if stopped and epoch.number == 3:
+                raise KeyboardInterrupt
+
+        options = QUICK | {"random_state": None, "loss": loss, "max_epochs": 6}
+        return CoFrNetRegressor(**options, checkpoint=tmp_path / "fit.ckpt", callbacks=[interrupt])
+
+    with pytest.warns(FitInterruptedWarning):
+        first = make(True).fit(X, y)
+    resumed = make(False).fit(X, y)
+    assert resumed.n_iter_ == 6
+    assert resumed.history_["loss"][: first.n_iter_] == first.history_["loss"]
+    assert np.array_equal(make(False).fit(X, y).predict(X), resumed.predict(X))
+
+
+SMALL = {"variant": "F", "n_ladders": 2, "depth": 2, "random_state": 0}
+
+
+def test_training_goes_on_from_least_squares():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = X[:, 0] ** 2 + X[:, 1]
+    model = CoFrNetRegressor(**SMALL).fit(X, y)
+    assert model.model_.head.dtype == torch.float64
+    assert model.partial_fit(X, y).score(X, y) > 0.9
+    model = CoFrNetRegressor(**SMALL, warm_start=True, solver="least_squares").fit(X, y)
+    assert model.set_params(solver="adamw", max_epochs=2).fit(X, y).score(X, y) > 0.9
+
+
+def test_least_squares_ignores_nothing_that_is_asked_for(tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    epochs = []
+    model = CoFrNetRegressor(**SMALL, max_epochs=3, callbacks=[lambda epoch: epochs.append(epoch.number)])
+    model.fit(X, X[:, 0])
+    assert epochs == [0, 1, 2]
+    with pytest.raises(ValueError, match="solver must be 'adamw' or 'auto' with callbacks"):
+        model.set_params(solver="least_squares").fit(X, X[:, 0])
+
+
+def test_rows_without_weight_say_nothing_of_pairs():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 4))
+    first = np.arange(2000) < 1000
+    y = np.where(first, X[:, 0] * X[:, 1], 3 * X[:, 2] * X[:, 3])
+    model = CoFrNetRegressor(**QUICK, interactions=1).fit(X, y, sample_weight=first.astype(float))
+    assert model.pairs_ == [(0, 1)]
+
+
+def test_the_linear_start_reads_all_of_a_sorted_table():
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.normal(size=(30_000, 1)), axis=0)
+    y = (X[:, 0] > 0.7).astype(int)
+    still = {"learning_rate": 1e-9, "weight_decay": 0, "early_stopping": False, "max_epochs": 1}
+    model = CoFrNetClassifier(variant="D", **still, random_state=0)
+    assert model.fit(X, y).score(X, y) > 0.95
+
+
+def test_pairs_of_an_earlier_fit_are_forgotten():
+    X, y = crossed(300)
+    model = CoFrNetRegressor(**QUICK, interactions=2).fit(X, y)
+    name = X.columns[model.pairs_[0][0]]
+    assert all(X.columns.get_loc(name) not in p for p in model.set_params(monotonic_cst={name: 1}).fit(X, y).pairs_)
+
+
+def test_targets_without_validation_rows_are_refused():
+    X, y, _ = messy(100)
+    with pytest.raises(ValueError, match="X_val and y_val must be given together"):
+        CoFrNetClassifier(**QUICK).fit(X, y, y_val=y)
 
 
 @pytest.mark.parametrize(
@@ -347,10 +453,14 @@ def test_nonsense_weights(weight, message):
         ({"max_epochs": 0}, "max_epochs must be 'auto', or 1 or more; got max_epochs=0"),
         ({"max_epochs": "soon"}, "max_epochs must be 'auto', or 1 or more; got max_epochs='soon'"),
         ({"learning_rate": 0}, "learning_rate must be 'auto' or positive"),
-        ({"learning_rate": "fast"}, "learning_rate must be 'auto' or positive; got learning_rate='fast'"),
-        ({"weight_decay": None}, "weight_decay must be 'auto', or 0 or more; got weight_decay=None"),
+        ({"learning_rate": "fast"}, "learning_rate must be 'auto' or positive and finite; got learning_rate='fast'"),
+        ({"weight_decay": None}, "weight_decay must be 'auto', or 0 or more and finite; got weight_decay=None"),
         ({"weight_decay": -1}, "weight_decay must be 'auto', or 0 or more"),
         ({"validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),
+        ({"validation_fraction": "x"}, "validation_fraction must be between 0 and 1; got validation_fraction='x'"),
+        ({"learning_rate": float("inf")}, "learning_rate must be 'auto' or positive and finite; got learning_rate=inf"),
+        ({"dropout": "x"}, "dropout must be 0 or more and less than 1; got dropout='x'"),
+        ({"epsilon": "x"}, "epsilon must be None or positive and finite; got epsilon='x'"),
         ({"scaling": "log"}, "scaling must be"),
         ({"categorical_features": ["nope"]}, "categorical_features must name columns of X; got 'nope'"),
         ({"categorical_features": [99]}, "categorical_features must name columns from 0 to 4; got 99"),
@@ -454,6 +564,26 @@ def test_monotone_columns_are_monotone_everywhere(variant, sign, pole):
     assert (model.predict(moved) - model.predict(X)).mean() * sign > 0.05, "it is not just constant"
 
 
+@pytest.mark.parametrize("scaling", ["standard", "minmax"])
+def test_monotone_columns_stay_so_beyond_the_rows(scaling):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(600, 1))
+    model = CoFrNetRegressor(**QUICK, variant="D", monotonic_cst=[1], scaling=scaling).fit(X, 1 / (2.1 - X[:, 0]))
+    line = model.predict(np.linspace(-8, 8, 4000).reshape(-1, 1))
+    assert np.diff(line).min() >= -1e-6
+    assert line[-1] > line[0] + 1
+
+
+def test_monotone_columns_stay_so_through_narrow_parts():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(600, 1))
+    model = CoFrNetRegressor(**QUICK, variant="D", monotonic_cst=[1]).partial_fit(X, np.exp(X[:, 0]))
+    for _ in range(20):
+        part = rng.uniform(-0.1, 0.1, size=(200, 1))
+        model.partial_fit(part, -5 * part[:, 0])
+    assert np.diff(model.predict(np.linspace(-3, 3, 2000).reshape(-1, 1))).min() >= -1e-6
+
+
 def test_values_stand_out_where_they_explain_more_than_noise():
     rng = np.random.default_rng(0)
     columns = rng.integers(0, 12, size=(200, 1000))
@@ -511,3 +641,20 @@ def test_partial_fit_learns_from_parts():
     assert regressor.score(X[800:], y[800:]) > before + 0.05
     with pytest.raises(ValueError, match="features"):
         regressor.partial_fit(X[:, :3], y)
+
+
+def test_statistics_are_those_of_the_largest_part():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    model = CoFrNetRegressor(**QUICK).partial_fit(X, X[:, 0])
+    before = model.profile_
+    model.partial_fit(np.full((1, 2), 9.0), [9.0])
+    assert model.profile_.columns == before.columns
+    model.partial_fit(3 + rng.normal(size=(500, 2)), np.zeros(500))
+    assert model.profile_.columns[0].mean == pytest.approx(3, abs=0.3)
+
+
+def test_one_row_of_each_class_leaves_none_to_hold_out():
+    rows, held = CoFrNetClassifier()._split(np.arange(420), np.random.RandomState(0), False)
+    assert held is None
+    np.testing.assert_array_equal(rows, np.arange(420))

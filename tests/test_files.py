@@ -30,3 +30,9 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path):
     ordinary = tmp_path / "ordinary"
     ordinary.write_bytes(b"")
     assert write_atomically(tmp_path / "ours", b"").stat().st_mode == ordinary.stat().st_mode
+
+
+def test_permissions_of_what_is_replaced_are_kept(tmp_path):
+    path = write_atomically(tmp_path / "a", b"one")
+    path.chmod(0o600)
+    assert write_atomically(path, b"two").stat().st_mode & 0o777 == 0o600

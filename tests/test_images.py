@@ -410,6 +410,11 @@ def test_files_that_cannot_be_read_are_named_or_left_out(folder, tmp_path):
             tmp_path / "spoiled"
         )
     assert {Path(name).name for name in model.skipped_} == bad
+    with pytest.warns(SkippedImagesWarning, match="cannot be read"):
+        stopped = CoFrNetImageClassifier(
+            **{**FILES, "size": 12, "max_epochs": 1}, early_stopping=True, validation_fraction=0.5, on_error="skip"
+        ).fit(tmp_path / "spoiled")
+    assert {Path(name).name for name in stopped.skipped_} == bad
     with pytest.raises(ImageError, match=r"text\.jpeg"):
         model.predict([tmp_path / "spoiled" / "across" / "text.jpeg"])
     with pytest.raises(ValueError, match="sample_weight must be None for files"):

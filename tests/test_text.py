@@ -376,6 +376,29 @@ def test_vectors_of_words_side_by_side(vectors, variant):
     np.testing.assert_array_equal(fixed.model_.vectors.detach().numpy(), fixed.vectors_)
 
 
+def test_members_that_share_words_are_trained_as_one(vectors):
+    X, y = reviews(450)
+    for learned in (True, False):
+        model = CoFrNetTextClassifier(
+            input="vectors", variant="D", embeddings=vectors, length=9, n_members=2, max_epochs=2, random_state=0,
+            tune_embeddings=learned,
+        ).fit(X, y)  # fmt: skip
+        assert model.model_.cofrnet.spec.n_members == 2
+        assert np.isfinite(model.history_["validation_loss"]).all()
+    model = CoFrNetTextClassifier(n_members=2, max_epochs=2, warm_start=True, random_state=0).fit(X, y)
+    assert model.fit(X, y).score(X, y) > 0.9
+
+
+def test_held_out_texts_without_weight_are_trained_on():
+    X, y = reviews(450)
+    model = CoFrNetTextClassifier(max_epochs=1, random_state=0)
+    rows, held = model.fit(X, y)._split(np.asarray(y), np.random.RandomState(0), False)
+    weight = np.ones(450)
+    weight[held] = 0
+    assert model._split(np.asarray(y), np.random.RandomState(0), False, weight)[1] is None
+    assert len(rows) + len(held) == 450
+
+
 def test_bags_can_start_from_vectors(vectors):
     X, y = reviews(300)
     model = CoFrNetTextClassifier(embeddings=vectors, max_epochs=1, random_state=0).fit(X, y)

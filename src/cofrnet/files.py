@@ -11,7 +11,8 @@ import errno
 import json
 import math
 import os
-import tempfile
+import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,16 +63,14 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield path
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # rights as any new file has them
     try:
+        if path.exists():
+            shutil.copymode(path, temporary)
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # as an ordinary file would have it
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -101,7 +101,7 @@ def fit(
     for path in (out, *([] if test_out is None else [test_out])):
         require_writable(path)
     kind = "image" if pictures else "text" if text is not None else task.value
-    make_estimator("classification" if kind == "auto" else kind, settings)  # wrong settings, before long work
+    parameters_of(kind, settings)  # what is wrong is told before long work
     reports: list[Any] = []
     chosen = kind
     table: Any
@@ -409,12 +409,14 @@ def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
 
 
 def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:
-    """The estimator with the parameters of --set."""
-    from cofrnet import estimators
+    """The estimator of a task with the parameters of --set."""
+    return _kinds(task)[0](**given | parameters_of(task, settings))
 
-    named = {"classification": "CoFrNetClassifier", "text": "CoFrNetTextClassifier", "image": "CoFrNetImageClassifier"}
-    kind: Any = getattr(estimators, named.get(task, "CoFrNetRegressor"))
-    known = kind().get_params(deep=False)
+
+def parameters_of(task: str, settings: list[str] | None) -> dict[str, Any]:
+    """What --set gives, by name. Where the task is found out later ("auto"), parameters of either estimator will do."""
+    known = {name for kind in _kinds(task) for name in kind().get_params(deep=False)}
+    found: dict[str, Any] = {}
     for setting in settings or ():
         name, sign, text = setting.partition("=")
         if not sign:
@@ -426,7 +428,20 @@ def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:
                 f"--set: there is no parameter {name!r}.{hint} The parameters are {', '.join(sorted(known))}."
             )
         try:
-            given[name] = ast.literal_eval(text)
+            found[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            given[name] = {"true": True, "false": False, "none": None}.get(text.lower(), text)
-    return kind(**given)
+            found[name] = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    return found
+
+
+def _kinds(task: str) -> list[Any]:
+    from cofrnet import estimators as e
+
+    named: dict[str, list[Any]] = {
+        "classification": [e.CoFrNetClassifier],
+        "regression": [e.CoFrNetRegressor],
+        "auto": [e.CoFrNetClassifier, e.CoFrNetRegressor],
+        "text": [e.CoFrNetTextClassifier],
+        "image": [e.CoFrNetImageClassifier],
+    }
+    return named[task]

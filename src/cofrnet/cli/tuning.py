@@ -10,7 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from cofrnet.cli.fitting import Categorical, Drop, Settings, Target, Task, make_estimator, read_training_rows
+from cofrnet.cli.fitting import (
+    Categorical,
+    Drop,
+    Settings,
+    Target,
+    Task,
+    make_estimator,
+    parameters_of,
+    read_training_rows,
+)
 from cofrnet.cli.output import print_json, print_table, say, tell
 from cofrnet.cli.root import AsJson, Data, DataFormat, Device, Seed, Threads, app
 
@@ -62,7 +71,7 @@ def tune(
 
     from cofrnet.core import prepare
 
-    make_estimator("classification" if task is Task.auto else task.value, settings)  # wrong settings, before long work
+    parameters_of(task.value, settings)  # what is wrong is told before long work
     table, y, chosen, _ = read_training_rows(data, target, task, drop, categorical, None, format, told=False)
     if chosen == "classification":
         classes, counts = np.unique(y, return_counts=True)
@@ -97,7 +106,10 @@ def tune(
 def _fingerprint(table: Any, y: Any, folds: int, space: Any, fixed: Any) -> str:
     """What makes two searches the same: rows, folds, what is tried and what stays."""
     searched = (table.schema.to_string(), y.tolist(), folds, space, sorted(map(str, fixed.get_params().items())))
-    return hashlib.sha256(repr(searched).encode()).hexdigest()
+    digest = hashlib.sha256(repr(searched).encode())
+    for batch in table.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    return digest.hexdigest()
 
 
 def _study(storage: str, name: str, space: dict[str, tuple[Any, ...]], whose: str, seed: int) -> Any:

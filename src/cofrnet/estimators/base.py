@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,19 +13,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from cofrnet.estimators.checks import checked_weight, name_of, position_of, require, require_same_length
+from cofrnet.estimators.checks import (
+    checked_weight,
+    is_number,
+    is_whole,
+    name_of,
+    position_of,
+    require,
+    require_same_length,
+)
 from cofrnet.estimators.columns import as_columns, is_categorical
 from cofrnet.estimators.defaults import loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
-from cofrnet.estimators.fitting import Fitting, device_named, unharmed
+from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
 from cofrnet.estimators.interactions import stands_out, strongest_pairs
 from cofrnet.estimators.reporting import Reporting
 from cofrnet.estimators.saving_tables import SavingTables
+from cofrnet.explain.subject import evenly
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
     Callback,
@@ -158,62 +166,45 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         """How columns become inputs, learned from some rows.
 
         Columns of few values have hats where their values stand out of what a linear model leaves over; those that must
-        be monotone have none.
+        be monotone have none, and end where their values do.
         """
-        known = [_rows_of(column, rows) for column in columns]
+        known, signs = [_rows_of(column, rows) for column in columns], self._signs()
         plain = TableEncoder.learn(known, self._names(), self._categorical(columns), self.scaling, self.max_categories)
-        hats = {j: own for j, own in plain.possible_hats(known).items() if j not in self._signs()}
+        plain = plain.with_bounds(signs, known)
+        hats = {j: own for j, own in plain.possible_hats(known).items() if j not in signs}
         if not hats:
             return plain
-        few = rows[:LINEAR_START_ROWS]
-        x = plain.encode([column[:LINEAR_START_ROWS] for column in known])
-        data = _as_rows(x, targets[few], None if weight is None else weight[few], np.arange(len(few)))
+        few = evenly(len(rows), LINEAR_START_ROWS)
+        x = plain.encode([_rows_of(column, few) for column in known])
+        own = None if weight is None else weight[rows[few]]
+        data = chosen_rows(torch.from_numpy(x), targets[rows[few]], own, np.arange(len(few)))
         left = self._residual(self._linear_model(data), data)
-        if data.weight is not None:
-            left *= data.weight.numpy()[:, None]
         first = {j: x[:, plain.column_inputs[j][0]] for j in hats}
         return plain.with_hats({j: own for j, own in hats.items() if stands_out(first[j], left)})
 
     # ------------------------------------------------------------------------------ fitting
 
     def _check_parameters(self) -> None:
-        at_least = {
-            "batch_size": 1,
-            "n_members": 1,
-            "n_ladders": 1,
-            "ladders_per_feature": 1,
-            "checkpoint_every": 1,
-        }
-        whole = {"depth": 0, "max_categories": 1, "n_iter_no_change": 1}
-        for name, least in (at_least | whole).items():
-            value: Any = getattr(self, name)
-            fits = isinstance(value, Integral) and value >= least  # type: ignore[operator]
-            fits = fits or (value is None and name == "n_iter_no_change")
-            require(fits, name, value, f"an integer, {least} or more")
-        epochs = self.max_epochs
-        require(
-            epochs == "auto" or (isinstance(epochs, Integral) and epochs >= 1),
-            "max_epochs",
-            epochs,
-            "'auto', or 1 or more",
-        )
-        rate = self.learning_rate
-        require(rate == "auto" or (isinstance(rate, Real) and rate > 0), "learning_rate", rate, "'auto' or positive")
-        decay = self.weight_decay
-        require(
-            decay == "auto" or (isinstance(decay, Real) and decay >= 0), "weight_decay", decay, "'auto', or 0 or more"
-        )
+        counts = ("batch_size", "n_members", "n_ladders", "ladders_per_feature", "checkpoint_every", "max_categories")
+        for name, least in {**dict.fromkeys(counts, 1), "depth": 0}.items():
+            value = getattr(self, name)
+            require(is_whole(value, least), name, value, f"an integer, {least} or more")
         require(self.depth <= MOST_DEPTH, "depth", self.depth, f"{MOST_DEPTH} or less")
+        patience, epochs, rate, decay = self.n_iter_no_change, self.max_epochs, self.learning_rate, self.weight_decay
+        require(patience is None or is_whole(patience, 1), "n_iter_no_change", patience, "None, or 1 or more")
+        require(epochs == "auto" or is_whole(epochs, 1), "max_epochs", epochs, "'auto', or 1 or more")
+        require(rate == "auto" or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
+        fits = decay == "auto" or decay == 0 or is_number(decay, 0)
+        require(fits, "weight_decay", decay, "'auto', or 0 or more and finite")
+        share, dropout, epsilon = self.validation_fraction, self.dropout, self.epsilon
+        require(is_number(share, 0, 1), "validation_fraction", share, "between 0 and 1")
+        require(dropout == 0 or is_number(dropout, 0, 1), "dropout", dropout, "0 or more and less than 1")
+        require(epsilon is None or is_number(epsilon, 0), "epsilon", epsilon, "None or positive and finite")
         device_named(self.device)
         strategies = ("joint", "boosted", "rungwise")
         require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
-        require(0 < self.validation_fraction < 1, "validation_fraction", self.validation_fraction, "between 0 and 1")
-        require(
-            self.scaling in ("quantile", "standard", "minmax"),
-            "scaling",
-            self.scaling,
-            "'quantile', 'standard' or 'minmax'",
-        )
+        scalings = ("quantile", "standard", "minmax")
+        require(self.scaling in scalings, "scaling", self.scaling, "'quantile', 'standard' or 'minmax'")
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         with unharmed(self, self.warm_start):
@@ -221,6 +212,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _fit_rows(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Self:
         self._check_parameters()
+        require_both(X_val, y_val)
         again = self.warm_start and hasattr(self, "model_")
         self.target_name_ = name_of(y)
         columns = self._read(X, reset=not again)
@@ -230,32 +222,35 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         if n < 2:
             raise ValueError(f"X must have at least two rows to fit; got n_samples={n}. Pass more rows.")
         weight = self._balance(targets, checked_weight(sample_weight, n))
-        rng = check_random_state(self.random_state)
+        rng = self._draws()
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
-        rows, held = self._split(targets, rng, given=X_val is not None)
-        if held is not None and weight is not None and not (weight[held].any() and weight[rows].any()):
-            rows, held = np.arange(n), None  # rows that count are too few to hold any out
+        rows, held = self._split(targets, rng, X_val is not None, weight)
         if not again:
             self.encoder_ = self._learn_columns(columns, targets, weight, rows)
-        x = self.encoder_.encode(columns)
-        data = _as_rows(x, targets, weight, rows)
-        validation = None if held is None else _as_rows(x, targets, weight, held)
+        x = torch.from_numpy(self.encoder_.encode(columns))
+        data = chosen_rows(x, targets, weight, rows)
+        validation = None if held is None else chosen_rows(x, targets, weight, held)
         if X_val is not None:
-            x_val = self.encoder_.encode(self._read(X_val, reset=False))
+            x_val = torch.from_numpy(self.encoder_.encode(self._read(X_val, reset=False)))
             t_val = self._checked_targets(y_val, reset=False)
             require_same_length(len(x_val), len(t_val))
-            validation = _as_rows(x_val, t_val, None, np.arange(len(x_val)))
+            validation = Rows(x_val, torch.from_numpy(t_val))
         if self._solves_least_squares(data):
             self.pairs_ = []
             self._fit_least_squares(data, validation, generator)
         else:
-            linear = self._linear_model(data)
-            if not again:
-                self.pairs_ = self._pairs(data, validation, linear, generator)
+            linear, interrupted = self._linear_model(data), False
+            if again:
+                self._go_on_in_single_precision()
+            else:
+                self.pairs_, interrupted = self._pairs(data, validation, linear, generator)
                 self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
                 linear.start(self.model_)
-            self._train(data, validation, linear, generator)
-        self.profile_ = self._profile(columns, x)
+            if interrupted:
+                self._record(Trained())
+            else:
+                self._train(data, validation, linear, generator)
+        self.profile_ = self._profile(columns, x.numpy())
         return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
@@ -270,16 +265,18 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"))
         require_same_length(len(columns[0]), len(targets))
         weight = self._balance(targets, checked_weight(sample_weight, len(targets)))
-        rng = check_random_state(self.random_state)
+        rng = self._draws()
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         if first:
             self.encoder_ = self._learn_columns(columns, targets, weight, np.arange(len(targets)))
             self.pairs_ = []
-        x = self.encoder_.encode(columns)
-        data = _as_rows(x, targets, weight, np.arange(len(targets)))
+        x = torch.from_numpy(self.encoder_.encode(columns))
+        data = chosen_rows(x, targets, weight, np.arange(len(targets)))
         if first:
             self.model_ = CoFrNet(self._spec(), generator=generator)
             self._linear_model(data).start(self.model_)
+        else:
+            self._go_on_in_single_precision()
         options = replace(self._options(len(data)), max_epochs=1, weight_decay=0.0, cycle=False)
         options = replace(options, learning_rate=0.2 * options.learning_rate)
         train(
@@ -290,38 +287,48 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             generator=generator,
             project=self._projection(data),
         )
-        self.profile_ = self._profile(columns, x)
+        self.profile_ = self._profile(columns, x.numpy(), None if first else self.profile_)
         return self
+
+    def _go_on_in_single_precision(self) -> None:
+        """Put a copy in the place of a model in float64, which least squares leaves: training is in float32."""
+        if self.model_.head.dtype != torch.float32:
+            self.model_ = copy.deepcopy(self.model_).float()
 
     def _pairs(
         self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator
-    ) -> list[tuple[int, int]]:
-        """Positions of the pairs of columns that get ladders of their own."""
+    ) -> tuple[list[tuple[int, int]], bool]:
+        """Positions of the pairs of columns that get ladders of their own, and whether finding them was interrupted."""
         wanted, names = self.interactions, self._names()
         if not isinstance(wanted, int | np.integer):
             pairs = [tuple(position_of(c, names, "interactions") for c in pair) for pair in wanted]
             require(all(len(set(p)) == 2 for p in pairs), "interactions", wanted, "pairs of different columns")
-            return pairs  # type: ignore[return-value]
+            return pairs, False  # type: ignore[return-value]
         require(wanted >= 0, "interactions", wanted, "0 or more, or a list of pairs")
         if wanted == 0 or len(names) < 2:
-            return []
+            return [], False
         quiet = {"checkpoint": None, "callbacks": None, "verbose": 0, "max_epochs": 15}
         additive = clone(self).set_params(variant="D", strategy="joint", interactions=0, n_members=1, **quiet)
         for name, value in vars(self).items():  # what is known of columns and targets already
             if name not in additive.get_params():
                 setattr(additive, name, value)
+        additive.pairs_ = []
         additive.model_ = CoFrNet(additive._spec(), generator=generator)
         linear.start(additive.model_)
-        additive._train(data, validation, linear, generator)
+        if additive._train(data, validation, linear, generator).interrupted:
+            return [], True
         free = [j for j in range(len(names)) if j not in self._monotone()]
         columns = [self._one_number(j, data.x) for j in free]
         found = strongest_pairs(columns, self._residual(additive.model_, data), int(wanted))
-        return [(free[i], free[j]) for i, j in found]
+        return [(free[i], free[j]) for i, j in found], False
 
     def _residual(self, model: Any, data: Rows) -> Floats:
-        """What a model leaves over: how the loss of each row falls with its scores, (n, q)."""
+        """What a model leaves over: how the loss of each row, by its weight, falls with its scores, (n, q)."""
         scores = model.member_scores(data.x).detach().requires_grad_()  # (n, 1, q)
-        (slope,) = torch.autograd.grad(self._losses()[0](scores, data.y).sum(), scores)
+        losses = self._losses()[0](scores, data.y)
+        (slope,) = torch.autograd.grad(losses.sum(), scores)
+        if data.weight is not None:
+            slope *= data.weight.view(-1, 1, 1)
         return -slope.squeeze(1).numpy()
 
     def _one_number(self, j: int, x: Tensor) -> Floats:
@@ -362,12 +369,15 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         require(not paired & set(signs), "interactions", self.interactions, "pairs of columns that are not monotone")
         first: dict[int, int] = {}
         hats: list[int] = []  # of a fit that this one goes on from
+        low, high = data.x.amin(0), data.x.amax(0)
         for j, sign in signs.items():
             column, own = self.encoder_.columns[j], self.encoder_.column_inputs[j]
             assert isinstance(column, NumericColumn)
             first[own[0]] = sign
             hats += own[column.first_hat :]
-        return monotone_projection(self.model_, first, data.x.amin(0), data.x.amax(0), hats)
+            if column.bounded:  # all there can be, and not only what these rows have
+                low[own[0]], high[own[0]] = column.values[0], column.values[-1]
+        return monotone_projection(self.model_, first, low, high, hats)
 
     def _spec(self, pairs: Sequence[tuple[int, int]] = ()) -> CoFrNetSpec:
         inputs = self.encoder_.column_inputs
@@ -389,9 +399,11 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _linear_model(self, data: Rows) -> LinearModel:
         """The linear model that training starts from, where least squares or log-loss puts it."""
-        few = slice(0, LINEAR_START_ROWS)
-        weight = None if data.weight is None else data.weight[few].numpy()
-        found = self._linear_start(data.x[few].numpy(), data.y[few].numpy(), weight)
+        few = data
+        if len(data) > LINEAR_START_ROWS:
+            few = data.select(torch.from_numpy(evenly(len(data), LINEAR_START_ROWS)))
+        weight = None if few.weight is None else few.weight.numpy()
+        found = self._linear_start(few.x.numpy(), few.y.numpy(), weight)
         return LinearModel(*(torch.as_tensor(np.asarray(values), dtype=data.x.dtype) for values in found))
 
     def _options(self, n: int, linear_loss: float | None = None, stages: int = 1) -> LoopOptions:
@@ -414,7 +426,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
     def _solves_least_squares(self, data: Rows) -> bool:
         return False
 
-    def _train(self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator) -> None:
+    def _train(self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator) -> Trained:
         """Train `model_` by the strategy asked for, or put another in its place."""
         to_beat = None if validation is None else float(evaluate(linear, validation, [self._losses()[0]])[0])
         if self.bootstrap:
@@ -438,6 +450,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             else:
                 self.model_, trained = rungwise(spec, linear.start, fit, generator)
         self._record(trained)
+        return trained
 
     # ------------------------------------------------------------------------------ predicting
 
@@ -475,10 +488,3 @@ class LinearModel:
 
 def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:
     return column[rows.tolist()] if isinstance(column, nw.Series) else column[rows]
-
-
-def _as_rows(x: Floats, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:
-    scaled = None
-    if weight is not None and weight[rows].any():
-        scaled = torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
-    return Rows(torch.from_numpy(x[rows]), torch.from_numpy(np.asarray(y)[rows]), scaled)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Integral, Real
 from typing import Any
 
 import narwhals as nw
@@ -9,13 +11,33 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
-__all__ = ["as_plain", "as_texts", "checked_weight", "name_of", "position_of", "require", "require_same_length"]
+__all__ = [
+    "as_plain",
+    "as_texts",
+    "checked_weight",
+    "is_number",
+    "is_whole",
+    "name_of",
+    "position_of",
+    "require",
+    "require_same_length",
+]
 
 
 def require(holds: bool, name: str, value: Any, what: str) -> None:
     """Raise unless a condition on a parameter holds."""
     if not holds:
         raise ValueError(f"{name} must be {what}; got {name}={value!r}.")
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether a parameter is an integer of at least so much."""
+    return isinstance(value, Integral) and not isinstance(value, bool | np.bool_) and int(value) >= least
+
+
+def is_number(value: Any, above: float = -math.inf, below: float = math.inf) -> bool:
+    """Whether a parameter is a number between two others, and not one of them."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and above < float(value) < below
 
 
 def require_same_length(rows: int, targets: int) -> None:

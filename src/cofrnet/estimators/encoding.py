@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -330,6 +330,18 @@ class TableEncoder:
                 column = _learn_numeric(numbers(values, name), name, scaling)
                 learned.append(replace(column, is_date=is_date(values)))
         return cls(tuple(learned))
+
+    def with_bounds(self, which: Iterable[int], columns: Sequence[Any]) -> TableEncoder:
+        """The same, numeric columns at some positions staying at their values beyond those of the rows given."""
+        own = list(self.columns)
+        for j in which:
+            column = own[j]
+            if isinstance(column, NumericColumn) and not column.bounded:
+                x = numbers(columns[j], column.name)
+                knots = np.linspace(np.nanmin(x), np.nanmax(x), FEWEST_KNOTS)  # two would be those of a flag
+                values = column.scaled(knots, compiled=False)
+                own[j] = replace(column, knots=tuple(knots.tolist()), values=tuple(values.tolist()), bounded=True)
+        return TableEncoder(tuple(own))
 
     def possible_hats(self, columns: Sequence[Any]) -> dict[int, tuple[int, ...]]:
         """By position, the numeric columns of few values (no dates), with those that enough of the rows given have."""

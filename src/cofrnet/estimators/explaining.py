@@ -52,8 +52,11 @@ class Explaining:
         known = self.profile_.columns if profiles is None else profiles
         return Subject(self.model_, self.encoder_.columns, known, names, scale, offset, unit)
 
-    def _profile(self, columns: Sequence[Any], x: NDArray[Any]) -> TableProfile:
-        """Statistics of the training rows, given as columns and as inputs (n, p)."""
+    def _profile(self, columns: Sequence[Any], x: NDArray[Any], before: TableProfile | None = None) -> TableProfile:
+        """Statistics of the training rows, given as columns and as inputs (n, p).
+
+        Of rows that come in parts, those of the largest part: `before` is the profile of an earlier one.
+        """
         n = len(x)
         some = evenly(n, PROFILE_ROWS)
         seen = x[some]
@@ -63,8 +66,10 @@ class Explaining:
                 profiles.append(ColumnProfile.of_numbers(numbers(values, column.name)[some]))
             else:
                 profiles.append(ColumnProfile.of_levels(seen[:, own[0] : own[-1] + 1] if own else seen[:, :0]))
+        spreads: Any = seen.std(0)
+        if before is not None and before.rows > len(some):
+            profiles, spreads = list(before.columns), before.input_spreads
         subject = self._subject(profiles)
-        spreads = seen.std(0)
         rows = torch.as_tensor(x[evenly(n, overall.ROWS)]).to(subject.dtype)
         importance = overall.importances(subject, rows)
         few = rows[evenly(len(rows), overall.HESSIAN_ROWS)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
 
 from cofrnet.estimators.checks import require
 from cofrnet.training import (
@@ -28,7 +31,7 @@ from cofrnet.training import (
     train,
 )
 
-__all__ = ["Fitting", "device_named", "unharmed"]
+__all__ = ["Fitting", "chosen_rows", "device_named", "require_both", "unharmed"]
 
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
 
@@ -44,7 +47,7 @@ def unharmed(estimator: Any, goes_on: bool) -> Iterator[None]:
     weights = None if model is None else {name: value.clone() for name, value in model.state_dict().items()}
     try:
         yield
-    except Exception:
+    except BaseException:  # Ctrl-C among them, where the epoch loop does not look after it
         vars(estimator).clear()
         vars(estimator).update(before)
         if model is not None:
@@ -65,6 +68,7 @@ class Fitting:
     warm_start: bool
     verbose: int
 
+    _seed: int
     history_: dict[str, list[float]]
     n_iter_: int
     best_epoch_: int
@@ -73,8 +77,19 @@ class Fitting:
         """The loss, and metrics for the history."""
         raise NotImplementedError
 
-    def _split(self, y: NDArray[Any], rng: np.random.RandomState, given: bool) -> tuple[Any, Any]:
-        """Positions of the rows to train on, and of those held out; None where none are."""
+    def _draws(self) -> np.random.RandomState:
+        """What a fit draws from; without `random_state`, the same as the fit that wrote the checkpoint there is."""
+        given = self.random_state
+        if given is None and self.checkpoint is not None:
+            known = Checkpoint.seed_in(Path(self.checkpoint))
+            given = int(check_random_state(None).randint(2**31 - 1)) if known is None else known
+        self._seed = int(given) if isinstance(given, Integral) else 0
+        return check_random_state(given)
+
+    def _split(
+        self, y: NDArray[Any], rng: np.random.RandomState, given: bool, weight: NDArray[Any] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """Positions of the rows to train on, and of those held out; all in order, and None, where none are."""
         everything = np.arange(len(y))
         if given or not self.early_stopping or len(y) * self.validation_fraction < FEWEST_VALIDATION_ROWS:
             return everything, None
@@ -88,7 +103,8 @@ class Fitting:
         if isinstance(self, ClassifierMixin):  # every class must be there to be learnt
             unseen = ~np.isin(y[held], y[kept])
             kept, held = np.concatenate([kept, held[unseen]]), held[~unseen]
-        return kept, held if len(held) else None
+        counted = [len(own) > 0 if weight is None else bool(weight[own].any()) for own in (kept, held)]
+        return (kept, held) if all(counted) else (everything, None)  # rows that count are too few to hold any out
 
     def _run(
         self,
@@ -107,10 +123,11 @@ class Fitting:
             tensors = [t for rows in (data, validation) if rows is not None for t in rows.tensors]
             if self.warm_start and hasattr(self, "history_"):  # a fit that goes on from another is not that one
                 tensors += [parameter.detach() for parameter in model.parameters()]
-            seed = None if self.random_state is None else generator.initial_seed()
             more = [getattr(data, "settings", None), getattr(model, "precision", None)]
-            whose = fingerprint([model.spec.to_dict(), repr(options), repr(loss), seed, *more], *tensors)
-            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose)
+            named = re.sub(" at 0x[0-9a-f]+", "", repr(loss))  # a function is the same in another process
+            parts = [model.spec.to_dict(), repr(options), named, generator.initial_seed(), *more]
+            whose = fingerprint(parts, *tensors)
+            checkpoint = Checkpoint(Path(self.checkpoint), self.checkpoint_every, whose, self._seed)
         if project is not None:
             project()
         with ExitStack() as stack:
@@ -137,6 +154,21 @@ class Fitting:
         self.history_ = trained.history
         self.n_iter_ = len(trained.history.get("loss", []))
         self.best_epoch_ = trained.best_epoch
+
+
+def chosen_rows(x: Any, y: NDArray[Any], weight: NDArray[Any] | None, rows: NDArray[np.int64]) -> Rows:
+    """Some rows of x, a tensor or a bag, as `_split` gives them; their weights have a mean of 1."""
+    scaled = None
+    if weight is not None and weight[rows].any():
+        scaled = torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
+    own = x if len(rows) == len(x) else x[torch.from_numpy(rows)]
+    return Rows(own, torch.from_numpy(np.asarray(y)[rows]), scaled)
+
+
+def require_both(X_val: Any, y_val: Any) -> None:
+    """Validation rows must have targets, and targets rows."""
+    if (X_val is None) != (y_val is None):
+        raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
 
 
 def device_named(name: str) -> torch.device:

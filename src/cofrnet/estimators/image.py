@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from cofrnet.estimators.checks import checked_weight, name_of, require, require_same_length
+from cofrnet.estimators.checks import checked_weight, is_number, is_whole, name_of, require, require_same_length
 from cofrnet.estimators.classes import Classes
-from cofrnet.estimators.fitting import Fitting, device_named, unharmed
+from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
 from cofrnet.estimators.pictures import Pictures
 from cofrnet.estimators.pixels import as_files, as_images, goes_to_one, parts_of
 from cofrnet.estimators.reporting_images import ReportingImages
@@ -186,30 +185,22 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
         files, y = as_files(X, y)
         if files is not None:
             return self._fit_files(files, y, sample_weight, X_val, y_val, again)
-        if (X_val is None) != (y_val is None):
-            raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
+        require_both(X_val, y_val)
         images = as_images(X, self.to_one_ if again else None)
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(images), len(targets))
         weight = self._balance(targets, checked_weight(sample_weight, len(images)))
         rng, generator = self._random()
-        rows, held = self._split(targets, rng, given=X_val is not None)
+        rows, held = self._split(targets, rng, X_val is not None, weight)
         if not again:
             self.shape_ = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
             self.to_one_, self.image_name_ = goes_to_one(X), None
             self.model_ = self._new_model(images[torch.from_numpy(rows[evenly(len(rows), SETTLED)])], generator)
         self._require_shape(images)
-        kept = torch.from_numpy(rows)
-        y_kept = torch.from_numpy(np.asarray(targets)[rows])
-        scaled = None if weight is None else torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
+        kept = chosen_rows(images, targets, weight, rows)
         shift = max(1, min(self.shape_[1:]) // 8) if self.augment else 0
-        data = Images(images if len(rows) == len(images) else images[kept], y_kept, scaled, shift, self.augment)
-        validation = None
-        if held is not None:
-            counted = (
-                None if weight is None else torch.from_numpy((weight[held] / weight[held].mean()).astype(np.float32))
-            )
-            validation = Rows(images[torch.from_numpy(held)], torch.from_numpy(np.asarray(targets)[held]), counted)
+        data = Images(kept.x, kept.y, kept.weight, shift, self.augment)
+        validation = None if held is None else chosen_rows(images, targets, weight, held)
         if X_val is not None:
             given, t_val = as_images(X_val, self.to_one_), self._checked_targets(y_val, reset=False)
             require_same_length(len(given), len(t_val))
@@ -221,15 +212,15 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
 
     def _random(self) -> tuple[np.random.RandomState, torch.Generator]:
         """What draws rows to hold out, and all else; the same in all processes that train together."""
-        seed = crew().agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        seed = crew().agreed(int(self._draws().randint(2**31 - 1)))
         return np.random.RandomState(seed), torch.Generator().manual_seed(seed)
 
     def _fit_files(self, files: list[Any], y: Any, sample_weight: Any, X_val: Any, y_val: Any, again: bool) -> Self:
         """Fit to images in files, as they are read."""
         require(sample_weight is None, "sample_weight", sample_weight, "None for files: they have no weights")
         require(self.class_weight is None, "class_weight", self.class_weight, "None for files: they have no weights")
-        if (X_val is None) != (y_val is None) and not isinstance(X_val, str | Path):
-            raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
+        if not isinstance(X_val, str | Path):
+            require_both(X_val, y_val)
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(files), len(targets))
         rng, generator = self._random()
@@ -240,9 +231,9 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             self.image_name_ = getattr(files[0], "column", None)
             self.model_ = self._new_model(self._some([files[i] for i in rows]), generator)
         data = self._files([files[i] for i in rows], targets[rows], self.augment, self.on_error)
-        validation = None
+        validation, skipped = None, dict[str, str]()
         if held is not None:
-            found, places = self._read([files[i] for i in held], self.on_error)
+            found, places = self._read([files[i] for i in held], self.on_error, skipped)
             validation = Rows(found, torch.from_numpy(targets[held][places]))
         if X_val is not None:
             given, y_val = as_files(X_val, y_val)
@@ -253,7 +244,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             validation = Rows(read, t_val)
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
         self._settle(self._some(data.files))
-        self.skipped_ = dict(data.skipped)
+        self.skipped_ = skipped | data.skipped
         return self
 
     def _some(self, files: Sequence[Any]) -> Tensor:
@@ -302,45 +293,46 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             on_error, remedy,
         )  # fmt: skip
 
-    def _read(self, files: list[Any], on_error: Any) -> tuple[Tensor, Tensor]:
-        """Images of some files, all in memory, and which of the files they are of."""
+    def _read(self, files: list[Any], on_error: Any, skipped: dict[str, str] | None = None) -> tuple[Tensor, Tensor]:
+        """Images of some files, all in memory, and which of the files they are of.
+
+        Those that cannot be read are told of where `skipped` is given, and are put there.
+        """
         source = self._files(files, np.zeros(len(files)), False, on_error)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SkippedImagesWarning)
+            if skipped is None:
+                warnings.simplefilter("ignore", SkippedImagesWarning)
             images, places = zip(*source.read(parts_of(len(files), AT_ONCE)), strict=True)
+        if skipped is not None:
+            skipped.update(source.skipped)
         if not sum(map(len, images)):
             raise ValueError("X must have images that can be read; it has none. Look at the files.")
         return torch.cat(images), torch.cat(places)
 
     def _check_parameters(self) -> None:
         require(self.on_error in ("raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
-        require(isinstance(self.workers, Integral) and self.workers >= 0, "workers", self.workers, "0 or more")
+        require(is_whole(self.workers, 0), "workers", self.workers, "0 or more")
         require(self.variant in ("conv", "D", "DL"), "variant", self.variant, "'conv', 'D' or 'DL'")
         whole = {"depth": 0, "n_ladders": 1, "max_epochs": 1, "batch_size": 1, "checkpoint_every": 1}
         for name, least in whole.items():
-            value: Any = getattr(self, name)
-            require(isinstance(value, Integral) and value >= least, name, value, f"an integer, {least} or more")  # type: ignore[operator]
+            value = getattr(self, name)
+            require(is_whole(value, least), name, value, f"an integer, {least} or more")
         for name, given in {"widths": self.widths, "residual": self.residual or (0,)}.items():
             listed = not isinstance(given, str) and np.ndim(given) == 1 and len(given) > 0
             fits = listed and all(isinstance(v, Integral | np.bool_) and v >= (name == "widths") for v in given)
             require(fits, name, getattr(self, name), "a list of whole numbers, one for each stage")
-        patience = self.n_iter_no_change
-        fits = patience is None or (isinstance(patience, Integral) and patience >= 1)
-        require(fits, "n_iter_no_change", patience, "None, or 1 or more")
-        stride = self.stem_stride
-        fits = stride == "auto" or (isinstance(stride, Integral) and stride >= 1)
-        require(fits, "stem_stride", stride, "'auto', or 1 or more")
-        rate, decay = self.learning_rate, self.weight_decay
-        fits = rate == "auto" or (isinstance(rate, Real) and 0 < rate < np.inf)
-        require(fits, "learning_rate", rate, "'auto', or positive and finite")
-        require(isinstance(decay, Real) and decay >= 0, "weight_decay", decay, "0 or more")
+        patience, stride, rate, decay = self.n_iter_no_change, self.stem_stride, self.learning_rate, self.weight_decay
+        require(patience is None or is_whole(patience, 1), "n_iter_no_change", patience, "None, or 1 or more")
+        require(stride == "auto" or is_whole(stride, 1), "stem_stride", stride, "'auto', or 1 or more")
+        require(rate == "auto" or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
+        require(decay == 0 or is_number(decay, 0), "weight_decay", decay, "0 or more and finite")
         smoothing, share = self.label_smoothing, self.validation_fraction
-        require(isinstance(smoothing, Real) and 0 <= smoothing < 1, "label_smoothing", smoothing, "from 0 to 1")
+        require(smoothing == 0 or is_number(smoothing, 0, 1), "label_smoothing", smoothing, "0 or more and less than 1")
         require(isinstance(self.augment, bool | np.bool_), "augment", self.augment, "True or False")
         require(self.pool in ("mean", "max"), "pool", self.pool, "'mean' or 'max'")
         kinds = ("auto", "float32", "bfloat16")
         require(self.precision in kinds, "precision", self.precision, "'auto', 'float32' or 'bfloat16'")
-        require(isinstance(share, Real) and 0 < share < 1, "validation_fraction", share, "between 0 and 1")
+        require(is_number(share, 0, 1), "validation_fraction", share, "between 0 and 1")
         device_named(self.device)
 
     def _new_model(self, images: Tensor, generator: torch.Generator) -> ImageCoFrNet | PixelCoFrNet:

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cofrnet.explain.subject import evenly
+
 __all__ = ["stands_out", "strongest_pairs"]
 
 Floats = NDArray[np.floating[Any]]
 
 BINS = 8
+MOST_ROWS = 100_000
 MOST_COLUMNS = 64  # pairs are looked for among the columns with the strongest effects of their own, at most so many
 
 
@@ -26,9 +29,10 @@ def strongest_pairs(columns: Sequence[Floats], residual: Floats, count: int) -> 
     means of its cells explain beyond the means of its rows and columns, less what pure noise would explain. No array of
     all pairs is made.
 
-    columns : one (n,) array a column; residual : (n,) or (n, q).
+    columns : one (n,) array a column; residual : (n,) or (n, q). Of many rows, some evenly spread ones are looked at.
     """
-    residual = residual.reshape(len(residual), -1)
+    some = evenly(len(residual), MOST_ROWS)
+    columns, residual = [column[some] for column in columns], residual.reshape(len(residual), -1)[some]
     codes = [_binned(column) for column in columns]
     candidates = range(len(columns))
     if len(columns) > MOST_COLUMNS:

@@ -332,7 +332,8 @@ device, random_state, verbose
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Go on from the model there is with one pass over some rows, for data that come in parts.
 
-        The first call learns the columns (scales, categories) and the scale of y from its rows.
+        The first call learns the columns (scales, categories) and the scale of y from its rows. Explanations have the
+        statistics of the largest part.
         """
         return self._partial_fit(X, y, sample_weight, first=not hasattr(self, "model_"))
 
@@ -362,6 +363,8 @@ device, random_state, verbose
         require(self.solver in solvers, "solver", self.solver, "auto, adamw or least_squares")
         unconstrained = self.monotonic_cst is None and np.ndim(self.interactions) == 0 and self.interactions == 0
         unconstrained = unconstrained and self.strategy == "joint"
+        by_epochs = {"bootstrap": self.bootstrap, "checkpoint": self.checkpoint, "callbacks": self.callbacks}
+        asked = [name for name, value in by_epochs.items() if value]
         second_order = self.loss in ("squared_error", "absolute_error") if isinstance(self.loss, str) else False
         possible = second_order and self._count_outputs() == 1 and unconstrained
         if self.solver == "least_squares":
@@ -370,21 +373,23 @@ device, random_state, verbose
             )
             needed += "pairs or constraints"
             require(possible, "solver", self.solver, needed)
+            require(not asked, "solver", self.solver, f"'adamw' or 'auto' with {' and '.join(asked)}")
             return True
         if self._spec().total_ladders == 0:  # linear: nothing to solve for
             return False
         each = self._spec().n_parameters // self.n_members
         small = each <= SMALL_PARAMETERS and 3 * each <= len(data) <= SMALL_ROWS
-        return self.solver == "auto" and possible and small
+        return self.solver == "auto" and possible and small and not asked and not self.warm_start
 
     def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
         spec = self._spec()
         starts = replace(spec, n_members=STARTS * spec.n_members, dropout=0.0)
         model = CoFrNet(starts, generator=generator, dtype=torch.float64)
-        trained = least_squares(model, data.double(), validation=None if validation is None else validation.double())
+        held = None if validation is None else validation.double()
+        trained = least_squares(model, data.double(), validation=held)
         assert trained.member_losses is not None
         if self.loss == "absolute_error" and not trained.interrupted:
-            trained.member_losses = least_absolute(model, data.double()).member_losses
+            trained.member_losses = least_absolute(model, data.double(), validation=held).member_losses
             assert trained.member_losses is not None
         chosen = trained.member_losses.argsort()[: spec.n_members].tolist()
         self.model_ = CoFrNet(spec, dtype=torch.float64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,13 +13,20 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from cofrnet.estimators.checks import as_texts, checked_weight, name_of, require, require_same_length
+from cofrnet.estimators.checks import (
+    as_texts,
+    checked_weight,
+    is_number,
+    is_whole,
+    name_of,
+    require,
+    require_same_length,
+)
 from cofrnet.estimators.classes import Classes
-from cofrnet.estimators.fitting import Fitting, device_named, unharmed
+from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
 from cofrnet.estimators.reporting_texts import ReportingTexts
 from cofrnet.estimators.saving_texts import SavingTexts
 from cofrnet.estimators.words import ExplainingWords
@@ -199,8 +205,7 @@ class CoFrNetTextClassifier(
         if again:
             ordered = isinstance(self.model_, VectorCoFrNet)
             require(ordered == (self.input == "vectors"), "input", self.input, "as it was in the fit to go on from")
-        if (X_val is None) != (y_val is None):
-            raise ValueError("X_val and y_val must be given together; got one of them. Pass both, or neither.")
+        require_both(X_val, y_val)
         self.target_name_, self.text_name_ = name_of(y), name_of(X)
         texts = as_texts(X)
         if len(texts) < 2:
@@ -208,19 +213,19 @@ class CoFrNetTextClassifier(
         targets = self._checked_targets(y, reset=not again)
         require_same_length(len(texts), len(targets))
         weight = self._balance(targets, checked_weight(sample_weight, len(texts)))
-        rng = check_random_state(self.random_state)
-        rows, held = self._split(targets, rng, given=X_val is not None)
+        rng = self._draws()
+        rows, held = self._split(targets, rng, X_val is not None, weight)
         if not again:
             self._learn_words([texts[i] for i in rows], targets[rows], None if weight is None else weight[rows])
         x = self._encoded(texts)
-        data = _as_rows(x, targets, weight, rows)
-        validation = None if held is None else _as_rows(x, targets, weight, held)
+        data = chosen_rows(x, targets, weight, rows)
+        validation = None if held is None else chosen_rows(x, targets, weight, held)
         del x
         if X_val is not None:
             t_val = self._checked_targets(y_val, reset=False)
             texts_val = as_texts(X_val)
             require_same_length(len(texts_val), len(t_val))
-            validation = _as_rows(self._encoded(texts_val), t_val, None, np.arange(len(t_val)))
+            validation = chosen_rows(self._encoded(texts_val), t_val, None, np.arange(len(t_val)))
         self._train(data, validation, rng, again)
         self._keep_statistics([texts[i] for i in rows])
         return self
@@ -231,26 +236,17 @@ class CoFrNetTextClassifier(
             "checkpoint_every": 1,
         }  # fmt: skip
         for name, least in whole.items():
-            value: Any = getattr(self, name)
-            require(isinstance(value, Integral) and value >= least, name, value, f"an integer, {least} or more")  # type: ignore[operator]
+            value = getattr(self, name)
+            require(is_whole(value, least), name, value, f"an integer, {least} or more")
         for name in ("width", "n_ladders", "n_iter_no_change"):
             value = getattr(self, name)
-            fits = value is None or (isinstance(value, Integral) and value >= 1)  # type: ignore[operator]
-            require(fits, name, value, "None or an integer, 1 or more")
-        for name in ("max_epochs", "learning_rate"):
-            value = getattr(self, name)
-            kind: Any = Integral if name == "max_epochs" else Real
-            fits = isinstance(value, kind) and 0 < value < float("inf")
-            require(
-                value == "auto" or fits,
-                name,
-                value,
-                f"'auto' or {'an integer, 1 or more' * (kind is Integral) or 'positive'}",
-            )
-        decay = self.weight_decay
-        require(isinstance(decay, Real) and decay >= 0, "weight_decay", decay, "0 or more")
+            require(value is None or is_whole(value, 1), name, value, "None or an integer, 1 or more")
+        epochs, rate, decay = self.max_epochs, self.learning_rate, self.weight_decay
+        require(epochs == "auto" or is_whole(epochs, 1), "max_epochs", epochs, "'auto' or an integer, 1 or more")
+        require(rate == "auto" or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
+        require(decay == 0 or is_number(decay, 0), "weight_decay", decay, "0 or more and finite")
         share = self.validation_fraction
-        require(isinstance(share, Real) and 0 < share < 1, "validation_fraction", share, "between 0 and 1")
+        require(is_number(share, 0, 1), "validation_fraction", share, "between 0 and 1")
         require(self.input in ("bag", "tfidf", "vectors"), "input", self.input, "'bag', 'tfidf' or 'vectors'")
         ladders = ("auto", "D", "DL") if self.input == "vectors" else ("auto", "F")
         require(
@@ -265,7 +261,8 @@ class CoFrNetTextClassifier(
         require(self.tokenizer is None or callable(self.tokenizer), "tokenizer", self.tokenizer, "None or a function")
         several = self.checkpoint is not None and self.n_members > 1
         require(not several, "n_members", self.n_members, "1 with a checkpoint")
-        require(self.epsilon is None or isinstance(self.epsilon, Real), "epsilon", self.epsilon, "None or a number")
+        epsilon = self.epsilon
+        require(epsilon is None or is_number(epsilon, 0), "epsilon", epsilon, "None or positive and finite")
         named = self.checkpoint is None or isinstance(self.checkpoint, str | Path)
         require(named, "checkpoint", self.checkpoint, "None or a path")
         device_named(self.device)
@@ -452,9 +449,3 @@ class CoFrNetTextClassifier(
                 part = slice(start, start + at_once)
                 found[part] = self.model_(self._encoded(texts[part])).double().numpy()
         return found
-
-
-def _as_rows(x: Any, y: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]) -> Rows:
-    scaled = None if weight is None else torch.from_numpy((weight[rows] / weight[rows].mean()).astype(np.float32))
-    whole = len(rows) == len(x)
-    return Rows(x if whole else x[torch.from_numpy(rows)], torch.from_numpy(np.asarray(y)[rows]), scaled)

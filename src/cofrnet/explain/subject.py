@@ -51,6 +51,11 @@ class ColumnProfile:
     missing: float = 0.0
     deviation: float = 0.0
 
+    @property
+    def rows(self) -> float:
+        """How many rows it was made of; 0 where all were missing."""
+        return sum(self.counts) / (1 - self.missing) if self.missing < 1 else 0.0
+
     @classmethod
     def of_numbers(cls, x: Floats) -> ColumnProfile:
         """Of a numeric column; NaN is missing."""
@@ -91,6 +96,11 @@ class TableProfile:
     input_spreads: Floats
     importances: Floats
     pairs: tuple[tuple[int, int, tuple[float, ...]], ...]
+
+    @property
+    def rows(self) -> float:
+        """How many rows the statistics are of."""
+        return max(column.rows for column in self.columns)
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ class Program(nn.Module):
         self.model = subject.model
         self.classify, self.several = classes is not None, len(subject.output_names) > 1
         self.contributions = contributions
-        numeric = [j for j in range(len(subject.columns)) if hasattr(subject.columns[j], "knots")]
-        leveled = [j for j in range(len(subject.columns)) if j not in numeric]
+        numeric = [j for j, column in enumerate(subject.columns) if hasattr(column, "knots")]
+        leveled = [j for j, column in enumerate(subject.columns) if not hasattr(column, "knots")]
         self.has_numbers, self.has_levels = len(numeric) > 0, any(len(subject.columns[j].inputs) for j in leveled)
         self._keep("scale", subject.scale)
         self._keep("offset", subject.offset)
@@ -82,17 +82,17 @@ class Program(nn.Module):
         order, count = [], len(numeric)
         hats = np.cumsum([2 * count, *(len(subject.columns[j].hats) for j in numeric)]).tolist()
         starts = np.cumsum([0, *(len(subject.columns[j].levels) for j in leveled)])
-        first_level = dict(zip(leveled, starts[:-1], strict=True))
+        first_level, place_of = dict(zip(leveled, starts[:-1], strict=True)), {j: i for i, j in enumerate(numeric)}
         for j, column in enumerate(subject.columns):
             if j in first_level:
                 order += [hats[-1] + int(first_level[j]) + i for i in range(len(column.levels))]
             else:
-                place = numeric.index(j)
+                place = place_of[j]
                 order += [place, count + place][: column.first_hat]
                 order += range(hats[place], hats[place + 1])
         self._keep("order", np.array(order, dtype=np.int64))
-        owners = np.array([j for j, place in enumerate(subject.places) for _ in range(place.start, place.stop)])
-        self._keep("owners", np.eye(len(subject.columns))[owners])  # (p, P): sums over the inputs of a column
+        self.n_columns = len(subject.columns)
+        self._keep("owners", np.repeat(np.arange(self.n_columns), [len(column.inputs) for column in subject.columns]))
 
     def _keep(self, name: str, values: Any) -> None:
         if np.size(values):  # torch's files hold no empty tensors
@@ -186,7 +186,9 @@ class Program(nn.Module):
             return (found,)
         nodes = NODES if self.model.spec.pole == "smooth" else None
         own = path_contributions(self.model, self.baseline.to(x.dtype).expand_as(x), x, nodes, SECANTS)  # (n, q, p)
-        return found, (own.double() * self.scale.unsqueeze(-1)) @ self.owners
+        own = own.double() * self.scale.unsqueeze(-1)
+        columns = own.new_zeros(*own.shape[:2], self.n_columns)
+        return found, columns.scatter_add(2, self.owners.expand_as(own), own)
 
 
 def require_opset(body: Any, opset: int) -> None:

@@ -148,6 +148,8 @@ class BagCoFrNet(nn.Module):
     Shapes: U (V, q), E (V, width); scores of n rows (n, q).
     """
 
+    members_share = True  # the linear part, and tables with a row for each input
+
     def __init__(self, spec: BagSpec, generator: torch.Generator | None = None, dtype: torch.dtype | None = None):
         super().__init__()
         self.spec = spec

@@ -21,6 +21,7 @@ class VectorCoFrNet(nn.Module):
     """
 
     rows_at_once = 256  # that are written out where no gradient is wanted
+    members_share = True  # the vectors
 
     def __init__(
         self,

@@ -42,12 +42,23 @@ class Checkpoint:
     """A file that is written every `every` epochs and resumed from where it exists.
 
     `fingerprint` names the fit it belongs to (data, spec, options): a file of another fit is refused, not overwritten.
-    The file is replaced atomically; a resumed fit ends with the same weights, to the bit, as one that was not stopped.
+    `seed` is that of the fit, for one that did not give it to go on by. The file is replaced atomically; a resumed fit
+    ends with the same weights, to the bit, as one that was not stopped.
     """
 
     path: Path
     every: int = 1
     fingerprint: str = ""
+    seed: int = 0
+
+    @staticmethod
+    def seed_in(path: Path) -> int | None:
+        """The seed of the fit that wrote a file; None where there is none that a fit wrote."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                return int(json.loads((file.metadata() or {})["cofrnet"])["seed"])
+        except (OSError, SafetensorError, KeyError, json.JSONDecodeError):
+            return None
 
     def is_due(self, epoch: int) -> bool:
         """Whether to write after this epoch."""
@@ -71,6 +82,7 @@ class Checkpoint:
             tensors[f"best/{name}"] = best.state[name]
         about = {
             "fingerprint": self.fingerprint,
+            "seed": self.seed,
             "next_epoch": next_epoch,
             "since_best": since_best,
             "best_epoch": best.epoch,

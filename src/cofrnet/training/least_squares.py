@@ -75,7 +75,8 @@ def least_squares(
     def validated(theta: Tensor) -> Tensor:
         assert validation is not None
         _scatter(model, theta)
-        return (validation.y.reshape(-1) - _scores(model, validation.x)).square().mean(1)
+        squares = (validation.y.reshape(-1) - _scores(model, validation.x)).square()
+        return (squares if validation.weight is None else squares * validation.weight.reshape(-1)).mean(1)
 
     theta = _gather(model)
     with threads_for(len(x) * theta.numel() * theta.shape[1]):
@@ -155,18 +156,28 @@ def levenberg_marquardt(
     return kept, trained
 
 
-def least_absolute(model: CoFrNet, data: Rows, *, rounds: int = 8, iterations: int = 25) -> Trained:
+def least_absolute(
+    model: CoFrNet, data: Rows, *, validation: Rows | None = None, rounds: int = 8, iterations: int = 25
+) -> Trained:
     """What came of fitting the members of `model` on, in place, to absolute instead of squared error.
 
         weights 1 / max(|residual|, a fiftieth of their mean), then least squares with them, and again
 
-    Each member keeps its best. Start from what `least_squares` found. Losses of members: their mean absolute errors.
+    Each member keeps its best, by validation rows where there are some. Start from what `least_squares` found. Losses
+    of members: their mean absolute errors.
     """
     x, y = data.x, data.y.reshape(-1)
     scores, slopes = _functions(model, x)
     own = torch.ones_like(y) if data.weight is None else data.weight.reshape(-1)
+    judged = data if validation is None else validation
+
+    def error_of(theta: Tensor) -> Tensor:
+        _scatter(model, theta)
+        errors = (judged.y.reshape(-1) - _scores(model, judged.x)).abs()
+        return (errors if judged.weight is None else errors * judged.weight.reshape(-1)).mean(1)
+
     theta = _gather(model)
-    kept, best = theta.clone(), (own * (y - scores(theta)).abs()).mean(1)
+    kept, best = theta.clone(), error_of(theta)
     trained = Trained()
     with threads_for(len(x) * theta.numel() * theta.shape[1]):
         for _ in range(rounds):
@@ -174,7 +185,7 @@ def least_absolute(model: CoFrNet, data: Rows, *, rounds: int = 8, iterations: i
             weight = own / residual.clamp_min(0.02 * residual.mean(1, keepdim=True) + 1e-12)  # (members, n)
             weight = weight / weight.mean(1, keepdim=True)
             theta, found = levenberg_marquardt(theta, scores, slopes, y, weight, None, iterations)
-            error = (own * (y - scores(theta)).abs()).mean(1)
+            error = error_of(theta)
             better = error < best
             best, kept = torch.where(better, error, best), torch.where(better.unsqueeze(1), theta, kept)
             trained.interrupted = found.interrupted

@@ -1,7 +1,7 @@
 """The epoch loop: mini-batches, one cycle of the learning rate, early stopping with the best weights kept.
 
 It trains any module that has `member_scores(x)`, (n, members, q); members are trained side by side and each keeps its
-own best weights.
+own best weights. Of a module that says `members_share` they are one: some of its numbers belong to all of them.
 """
 
 from __future__ import annotations
@@ -238,7 +238,8 @@ class _Run:
     ) -> None:
         self.model, self.loss, self.data, self.validation = model, loss, data, validation
         self.options, self.generator, self.metrics, self.project = options, generator, metrics, project
-        members = int(getattr(getattr(model, "spec", None), "n_members", 1))
+        self.shared = bool(getattr(model, "members_share", False))
+        members = 1 if self.shared else int(getattr(getattr(model, "spec", None), "n_members", 1))
         self.optimizer = Optimizer(model, members)
         self.best = _Best(model, members)
         self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
@@ -279,8 +280,12 @@ class _Run:
             self.trained.history = history
             return first
         if self.validation is not None:  # the model as it is: training may only improve on it
-            self.best.update(self.model, evaluate(self.model, self.validation, [self.loss])[0], -1, 0.0)
+            self.best.update(self.model, self._own(evaluate(self.model, self.validation, [self.loss])[0]), -1, 0.0)
         return 0
+
+    def _own(self, losses: Tensor) -> Tensor:
+        """Losses of the members, (..., members), as those that have weights of their own."""
+        return losses.mean(-1, keepdim=True) if self.shared else losses
 
     def _loss_reads_parameters(self) -> bool:
         """Whether the loss has a gradient that does not come through the scores."""
@@ -298,7 +303,7 @@ class _Run:
         if self.validation is not None:
             values = evaluate(self.model, self.validation, [self.loss, *self.metrics.values()])
             row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
-            better = self.best.update(self.model, values[0], number, self.options.tolerance)
+            better = self.best.update(self.model, self._own(values[0]), number, self.options.tolerance)
             self.since_best = 0 if better else self.since_best + 1
         shown = self.validation if self.validation is not None else self.data
         if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":
@@ -388,25 +393,25 @@ class _Run:
         self.trained.best_epoch = self.done - 1
         if self.validation is not None:
             whole = self.done == self.options.max_epochs
-            keep = _last_is_as_good(self.model, self.best, self.loss, self.validation) if whole else None
+            keep = self._last_is_as_good(self.validation) if whole else None
             self.trained.best_epoch = self.best.restore(self.model, keep, self.done - 1)  # -1: the start was best
         return self.trained
 
-
-@torch.no_grad()
-def _last_is_as_good(model: Any, best: _Best, loss: Loss, validation: Rows) -> Tensor:
-    """Whether each member's weights are no worse than its best by more than a standard error, (members,)."""
-    present = {name: value.detach().clone() for name, value in numbers_of(model)}
-    last = row_losses(model, loss, validation)  # (n, members)
-    best.restore(model)
-    excess = last - row_losses(model, loss, validation)
-    for name, value in numbers_of(model):
-        value.copy_(present[name])
-    weight = torch.ones_like(excess[:, :1]) if validation.weight is None else validation.weight.reshape(len(excess), -1)
-    share = weight / weight.sum(0)
-    mean = (share * excess).sum(0)
-    variance = (share**2 * (excess - mean) ** 2).sum(0)
-    return (mean <= variance.sqrt()) & (len(excess) > 1)
+    @torch.no_grad()
+    def _last_is_as_good(self, validation: Rows) -> Tensor:
+        """Whether each member's weights are no worse than its best by more than a standard error, (members,)."""
+        present = {name: value.detach().clone() for name, value in numbers_of(self.model)}
+        last = row_losses(self.model, self.loss, validation)  # (n, members)
+        self.best.restore(self.model)
+        excess = self._own(last - row_losses(self.model, self.loss, validation))
+        for name, value in numbers_of(self.model):
+            value.copy_(present[name])
+        n = len(excess)
+        weight = excess.new_ones(n, 1) if validation.weight is None else validation.weight.reshape(n, -1)
+        share = weight / weight.sum(0)
+        mean = (share * excess).sum(0)
+        variance = (share**2 * (excess - mean) ** 2).sum(0)
+        return (mean <= variance.sqrt()) & (n > 1)
 
 
 @torch.no_grad()

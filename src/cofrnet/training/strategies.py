@@ -75,6 +75,8 @@ def boosted(
             start(stage)
         trained = trained.then(fit(Boosted(stages, stage) if stages else stage))
         stages.append(stage)
+        if trained.interrupted:
+            break
     return summed(stages).requires_grad_(True).eval(), trained
 
 
@@ -92,6 +94,8 @@ def rungwise(
     start(model)
     trained = fit(model)
     for depth in range(2, max(spec.depth, *spec.full_depths, 1) + 1):
+        if trained.interrupted:
+            break
         model = add_rung(model, shallower(spec, depth))
         trained = trained.then(fit(model))
     return model, trained
