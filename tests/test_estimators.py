@@ -658,3 +658,17 @@ def test_one_row_of_each_class_leaves_none_to_hold_out():
     rows, held = CoFrNetClassifier()._split(np.arange(420), np.random.RandomState(0), False)
     assert held is None
     np.testing.assert_array_equal(rows, np.arange(420))
+
+
+def test_bools_may_be_given_as_ones_and_zeros():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"x": rng.normal(size=300), "b": rng.random(300) < 0.5})
+    model = CoFrNetRegressor(**QUICK).fit(X, X["x"] + 4 * X["b"])
+    for kind in (int, float, "Int64", object):
+        np.testing.assert_array_equal(model.predict(X.assign(b=X["b"].astype(int).astype(kind))), model.predict(X))
+
+
+def test_dates_are_no_targets():
+    X, _, _ = messy(50)
+    with pytest.raises(ValueError, match="y must hold numbers; got dates"):
+        CoFrNetRegressor(**QUICK).fit(X, X["joined"])

@@ -245,9 +245,18 @@ class CategoricalColumn:
         """The level that missing values count as; -1 for none."""
         return self.levels.index(MISSING) if MISSING in self.levels else self.place_of_other
 
+    @property
+    def aliases(self) -> dict[str, int]:
+        """Other words for its levels, and their places: true and false may be given as 1 and 0."""
+        words = {"True": ("true", "1"), "False": ("false", "0")}
+        return {
+            word: i for i, level in enumerate(self.levels) for word in words.get(level, ()) if word not in self.levels
+        }
+
     def encode(self, column: Any, out: NDArray[Any], compiled: bool = True) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
         code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
+        code.update(self.aliases)
         other = self.place_of_other
         code[None] = self.place_of_missing
 

@@ -338,8 +338,12 @@ device, random_state, verbose
         return self._partial_fit(X, y, sample_weight, first=not hasattr(self, "model_"))
 
     def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
-        given = getattr(y, "columns", None)  # of a frame
-        y = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y")
+        given, y = getattr(y, "columns", None), as_plain(y)  # columns of a frame
+        if getattr(y, "dtype", np.dtype(float)).kind in "mM":
+            raise ValueError(
+                f"y must hold numbers; got dates or durations ({y.dtype}). Make them numbers, for example of days."
+            )
+        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         if reset:

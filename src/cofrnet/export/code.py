@@ -20,7 +20,7 @@ __all__ = ["LANGUAGES", "to_code"]
 # Names that mean something in one of the programs already.
 TAKEN = re.compile(
     "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|hat|hat_height|"
-    "level|reads|rung|linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
+    "alias|alias_place|level|reads|rung|linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
     "signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|case|catch|debugger|delete|export|function|"
     "instanceof|let|new|super|this|throw|typeof|var"
 )
@@ -90,7 +90,8 @@ def _inputs(row):
             if label is None:
                 place = column["missing"]
             else:
-                place = levels.index(label) if label in levels else column["other"]
+                other = dict(column.get("aliases", [])).get(label, column["other"])
+                place = levels.index(label) if label in levels else other
             found += [1.0 if i == place else 0.0 for i in range(len(levels))]
             continue
         values = column["values"]
@@ -167,7 +168,7 @@ function modelInputs(row) {
       let place = column.missing;
       if (!absent(value)) {
         place = column.levels.indexOf(label(value));
-        if (place < 0) place = column.other;
+        if (place < 0) place = new Map(column.aliases || []).get(label(value)) ?? column.other;
       }
       column.levels.forEach((_, i) => inputs.push(i === place ? 1 : 0));
       continue;
@@ -258,13 +259,15 @@ _C = """/*
 #define OUTPUTS {outputs}
 
 /* of each column: first knot, knots (0 for levels), bounded, has_missing, first level, levels, missing, other,
-   first hat, hats: knots that have an input of their own */
-static const int column_of[][10] = {{{column_table}}};
+   first hat, hats: knots that have an input of their own, first alias, aliases: other words for levels */
+static const int column_of[][12] = {{{column_table}}};
 static const double knot[] = {{{knots}}};
 static const double knot_value[] = {{{knot_values}}};
 static const int hat[] = {{{hats}}};
 static const double hat_height[] = {{{heights}}};
 static const char *const level[] = {{{levels}}};
+static const char *const alias[] = {{{aliases}}};
+static const int alias_place[] = {{{alias_places}}};
 /* of each ladder: first of what it reads, how many, rungs, first number of its rungs (bias, then weights) */
 static const int ladder_of[][4] = {{{ladder_table}}};
 static const int reads[] = {{{reads}}};
@@ -316,6 +319,7 @@ void {name}(const double *numbers, const char *const *texts, double *scores)
         int place = c[6];
         if (texts[j] != NULL) {{
             place = c[7];
+            for (int i = c[10]; i < c[10] + c[11]; i++) if (strcmp(texts[j], alias[i]) == 0) place = alias_place[i];
             for (int i = 0; i < c[5]; i++) if (strcmp(texts[j], level[c[4] + i]) == 0) place = i;
         }}
         for (int i = 0; i < c[5]; i++) v[n++] = i == place;
@@ -362,9 +366,13 @@ def _c(plan: Plan, name: str) -> str:
     levels: list[str] = []
     hats: list[int] = []
     heights: list[float] = []
+    aliases: list[tuple[str, int]] = []
     for column in plan.columns:
-        own = (len(knots), len(column.knots), int(column.bounded), int(column.has_missing), len(levels))
-        column_table.append((*own, len(column.levels), column.missing, column.other, len(hats), len(column.hats)))
+        of_number = (len(knots), len(column.knots), int(column.bounded), int(column.has_missing))
+        of_levels = (len(levels), len(column.levels), column.missing, column.other)
+        more = (len(hats), len(column.hats), len(aliases), len(column.aliases))
+        column_table.append((*of_number, *of_levels, *more))
+        aliases += column.aliases
         knots += column.knots
         values += column.values
         levels += column.levels
@@ -401,6 +409,8 @@ def _c(plan: Plan, name: str) -> str:
         hats=_c_list(hats, str),
         heights=_c_list(heights, repr),
         levels=_c_list(levels, _c_text),
+        aliases=_c_list([word for word, _ in aliases], _c_text),
+        alias_places=_c_list([place for _, place in aliases], str),
         ladder_table=_c_list(ladder_table, table),
         reads=_c_list(reads, str),
         rungs=_c_list(rungs, number),

@@ -23,6 +23,7 @@ __all__ = ["ColumnPlan", "LadderPlan", "MemberPlan", "Plan", "digits_of", "numbe
 class ColumnPlan:
     """A column: knots, values and hats of a numeric one, or levels; where levels are missing and other, -1 for nowhere.
 
+    `aliases` are other words for levels, and where those are.
     Hats are inputs of knots, by position: linear between the knots, `height` at theirs, 0 at others and for missing.
     """
 
@@ -36,6 +37,7 @@ class ColumnPlan:
     levels: tuple[str, ...] = ()
     missing: int = -1
     other: int = -1
+    aliases: tuple[tuple[str, int], ...] = ()
 
     @property
     def numeric(self) -> bool:
@@ -146,7 +148,8 @@ def _column(column: Any) -> ColumnPlan:
             column.name, column.knots, column.values, column.bounded, column.has_missing, column.hats, column.height
         )
     missing, other = column.place_of_missing, column.place_of_other
-    return ColumnPlan(column.name, levels=column.levels, missing=missing, other=other)
+    aliases = tuple(column.aliases.items())
+    return ColumnPlan(column.name, levels=column.levels, missing=missing, other=other, aliases=aliases)
 
 
 def _numbers(t: Tensor) -> Any:

@@ -160,19 +160,20 @@ def _hat(column: ColumnPlan, place: int) -> str:
 def _level(column: ColumnPlan, place: int) -> str:
     """1.0 where the column has this level."""
     text = f"CAST({_quoted(column.name)} AS VARCHAR)"
-    own = ", ".join(map(_literal, _texts(column.levels[place], column.levels)))
+    own = ", ".join(map(_literal, _texts(column, place)))
     tests = [f"{text} IN ({own})"]
     if place == column.missing:
         tests.append(f"{_quoted(column.name)} IS NULL")
     if place == column.other:
-        every = ", ".join(_literal(v) for level in column.levels for v in _texts(level, column.levels))
+        every = ", ".join(_literal(text) for i in range(len(column.levels)) for text in _texts(column, i))
         tests.append(f"{text} NOT IN ({every})")
     return f"CASE WHEN {' OR '.join(tests)} THEN 1.0 ELSE 0.0 END"
 
 
-def _texts(level: str, levels: Sequence[str]) -> list[str]:
-    """How databases write a level: bools and whole numbers differ among them. What is another level is not this one."""
-    other = {"True": ["true", "1"], "False": ["false", "0"]}.get(level, [])
-    if re.fullmatch(r"-?[0-9]+", level):
-        other = [f"{level}.0"]
-    return [level, *(text for text in other if text not in levels)]
+def _texts(column: ColumnPlan, place: int) -> list[str]:
+    """How databases write a level: whole numbers differ among them. What is another level is not this one."""
+    level = column.levels[place]
+    other = [word for word, own in column.aliases if own == place]
+    if re.fullmatch(r"-?[0-9]+", level) and f"{level}.0" not in column.levels:
+        other.append(f"{level}.0")
+    return [level, *other]
