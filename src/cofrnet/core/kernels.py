@@ -17,7 +17,7 @@ from cofrnet.compiled import strips
 from cofrnet.compiled.bags import add_bag_gradients, bag_sums, prepare_bags
 from cofrnet.compiled.channels import bend, bend_gradients, moments, prepare_channels
 from cofrnet.compiled.jit import Array
-from cofrnet.compiled.vectors import adamw, clip, piecewise_linear, prepare_vectors
+from cofrnet.compiled.vectors import adamw, clip, prepare_vectors
 
 __all__ = [
     "adamw",
@@ -31,7 +31,6 @@ __all__ = [
     "feature_values",
     "integrated_sensitivities",
     "moments",
-    "piecewise_linear",
     "prepare",
     "sensitivity_products",
     "value",

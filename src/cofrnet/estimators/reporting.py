@@ -142,8 +142,7 @@ class Reporting:
         me: Any = self
         if not hasattr(self, "classes_"):
             return np.abs(np.asarray(me.predict(X)).reshape(len(X), -1) - np.asarray(y).reshape(len(X), -1))
-        codes = me._checked_targets(y, reset=False).astype(np.int64)
-        return -np.log(np.maximum(me.predict_proba(X)[np.arange(len(codes)), codes], 1e-15))[:, None]
+        return me._losses_of(X, y)[:, None]
 
     def _readable_series(self, order: Sequence[int], X: Any) -> tuple[Any, int, dict[str, float] | None]:
         """The power series in the most important features, of how many, and its error on the rows; None for none.

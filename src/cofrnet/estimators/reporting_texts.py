@@ -66,7 +66,7 @@ class ReportingTexts:
         me: Any = self
         spec, known = me.model_.spec, me.vocabulary_
         what = "vectors of words" if me.input == "vectors" else "words and pairs of words"
-        ladders = f"{spec.n_ladders} continued fractions of depth {spec.depth}"
+        ladders = f"{getattr(spec, 'total_ladders', spec.n_ladders)} continued fractions of depth {spec.depth}"
         facts = [
             ("Model", f"CoFrNet: {ladders} over {what}, and a linear part"),
             ("Parameters", f"{spec.n_parameters:,}"),

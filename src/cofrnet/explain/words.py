@@ -29,9 +29,9 @@ __all__ = ["STOP_WORDS", "TextExplanation", "WordExplanation", "bag_contribution
 
 Floats = NDArray[np.floating[Any]]
 
-# Articles, prepositions, conjunctions, pronouns and auxiliary verbs of English.
 NUMBERS_AT_ONCE = 2**22  # for bounded memory
 
+# Articles, prepositions, conjunctions, pronouns and auxiliary verbs of English.
 _STOP = """
 a an the and or but nor so yet if then than that this these those there here of in on at by for with about against
 between into through during before after above below to from up down out off over under again as until while because i

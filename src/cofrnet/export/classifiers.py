@@ -9,20 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from cofrnet.core import backend
 from cofrnet.export.program import OPSET, add_label, quiet, require_opset
 from cofrnet.files import write_atomically
 
-__all__ = ["onnx_of", "probabilities", "torch_of"]
-
-
-def probabilities(scores: Tensor) -> Tensor:
-    """Probabilities (n, C) from scores (n, q): the softmax, with a score of 0 in front where q = 1."""
-    scores = scores.double()
-    several = scores.shape[1] > 1
-    return torch.softmax(scores if several else torch.cat([torch.zeros_like(scores), scores], 1), 1)
+__all__ = ["onnx_of", "torch_of"]
 
 
 def torch_of(program: Any, about: dict[str, Any], path: str | os.PathLike[str]) -> Path:
@@ -30,7 +21,7 @@ def torch_of(program: Any, about: dict[str, Any], path: str | os.PathLike[str]) 
 
     The program has an `example` to trace it with: its input, and which of its sizes are free.
     """
-    with quiet(), backend("reference"):
+    with quiet():
         example, free = program.example()
         exported = torch.export.export(program.eval(), (example,), dynamic_shapes=free)
         content = io.BytesIO()
@@ -51,7 +42,7 @@ def onnx_of(
         import onnx
     except ImportError:
         raise ImportError("ONNX needs the package onnx. Install it with: pip install 'cofrnet[onnx]'") from None
-    with quiet(), backend("reference"):
+    with quiet():
         example, free = program.example()
         exported = torch.onnx.export(
             program.eval(), (example,), dynamo=True, opset_version=opset, input_names=[reads],

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cofrnet.core import ladder
-from cofrnet.export.classifiers import probabilities
+from cofrnet.export.program import probabilities
 from cofrnet.nn.conv import ChannelLadders
 
 __all__ = ["ImageProgram"]

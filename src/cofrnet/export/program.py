@@ -26,7 +26,7 @@ from cofrnet.explain.inputs import path_contributions
 from cofrnet.explain.subject import Subject
 from cofrnet.files import write_atomically
 
-__all__ = ["OPSET", "Program", "add_label", "quiet", "require_opset", "to_onnx", "to_torch"]
+__all__ = ["OPSET", "Program", "add_label", "probabilities", "quiet", "require_opset", "to_onnx", "to_torch"]
 
 NODES, SECANTS = 64, 8  # of the integrals behind the contributions; of clamped ladders, which may jump
 OPSET = 25
@@ -179,9 +179,7 @@ class Program(nn.Module):
         x = self.inputs(table)
         raw = self.model.member_scores_by_autograd(x).mean(0).T  # (n, q)
         scores = raw.double() * self.scale + self.offset
-        found = scores
-        if self.classify:
-            found = torch.softmax(scores if self.several else torch.cat([torch.zeros_like(scores), scores], 1), 1)
+        found = probabilities(scores) if self.classify else scores
         if not self.contributions:
             return (found,)
         nodes = NODES if self.model.spec.pole == "smooth" else None
@@ -196,6 +194,13 @@ def require_opset(body: Any, opset: int) -> None:
     found = next(own.version for own in body.opset_import if own.domain in ("", "ai.onnx"))
     if found != opset:
         raise ValueError(f"opset must be one that the installed torch and onnx can write; got opset={opset}.")
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """Probabilities (n, C) from scores (n, q): the softmax, with a score of 0 in front where q = 1."""
+    scores = scores.double()
+    several = scores.shape[1] > 1
+    return torch.softmax(scores if several else torch.cat([torch.zeros_like(scores), scores], 1), 1)
 
 
 @contextmanager

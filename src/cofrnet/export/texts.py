@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cofrnet.export.classifiers import probabilities
+from cofrnet.export.program import probabilities
 from cofrnet.nn import BagCoFrNet, VectorCoFrNet
 
 __all__ = ["TextProgram"]
