@@ -120,8 +120,8 @@ def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
     )
     loss, once = LogLoss(), bare_arithmetic(model, data.x[:batch])
     automatic = loop_options(
-        n, p, additive=False, linear_loss=0.69, max_epochs="auto", batch_size=batch, learning_rate="auto",
-        weight_decay="auto", patience=None,
+        n, p, goal="two classes", additive=False, linear_loss=0.69, max_epochs="auto", batch_size=batch,
+        learning_rate="auto", weight_decay="auto", patience=None,
     )  # fmt: skip
     options = LoopOptions(epochs, batch, automatic.learning_rate, automatic.weight_decay)
 

@@ -11,9 +11,9 @@ from cofrnet import CoFrNetClassifier
 from cofrnet.estimators.defaults import AutomaticDecay, loop_options
 
 
-def options(n=3000, columns=10, additive=False, linear_loss=0.5, **more):
+def options(n=3000, columns=10, goal="two classes", additive=False, linear_loss=0.5, **more):
     auto = {"max_epochs": "auto", "learning_rate": "auto", "weight_decay": "auto", "batch_size": 512, "patience": None}
-    return loop_options(n, columns, additive=additive, linear_loss=linear_loss, **(auto | more))
+    return loop_options(n, columns, goal=goal, additive=additive, linear_loss=linear_loss, **(auto | more))
 
 
 def test_decay_goes_by_what_ladders_gain_on_a_line():
@@ -50,9 +50,11 @@ def test_decay_without_validation_rows_grows_with_the_columns():
 def test_epochs_and_steps_by_rows():
     small, middle, large = (options(n=n) for n in (300, 14_000, 1_000_000))
     assert [o.max_epochs for o in (small, middle, large)] == [50, 25, 10]
-    assert [o.learning_rate for o in (small, middle, large)] == pytest.approx([0.01, 0.04, 0.04])
+    assert [o.learning_rate for o in (small, middle, large)] == pytest.approx([0.015, 0.04, 0.04])
     assert [o.batch_size for o in (small, middle, large)] == [37, 512, 512]
     assert options(stages=3, n=300).max_epochs == 16
+    assert [options(n=n, goal="numbers").learning_rate for n in (300, 14_000)] == [0.02, 0.02]
+    assert [options(n=14_000, goal=goal).max_epochs for goal in ("two classes", "classes", "numbers")] == [25, 50, 50]
 
 
 def test_few_rows_without_any_straight_line_are_learnt():

@@ -12,7 +12,7 @@ import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -26,7 +26,7 @@ from cofrnet.estimators.checks import (
     require_same_length,
 )
 from cofrnet.estimators.columns import as_columns, is_categorical
-from cofrnet.estimators.defaults import loop_options
+from cofrnet.estimators.defaults import Goal, loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
@@ -408,9 +408,13 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _options(self, n: int, linear_loss: float | None = None, stages: int = 1) -> LoopOptions:
         """How to train each of so many stages."""
+        goal: Goal = "numbers"
+        if isinstance(self, ClassifierMixin):
+            goal = "classes" if self._count_outputs() > 1 else "two classes"
         return loop_options(
             n,
             len(self.encoder_.columns),
+            goal=goal,
             additive=self.variant == "D",
             linear_loss=linear_loss,
             max_epochs=self.max_epochs,

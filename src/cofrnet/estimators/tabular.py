@@ -71,12 +71,13 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     pole, epsilon
         Pole handling: "smooth" or "clamp" (the paper's), and its epsilon.
     max_epochs : int or "auto"
-        Passes over the rows; "auto" makes 50, fewer from 7000 rows on, 10 from 35000 on (10000 and 50000 for "D").
+        Passes over the rows; "auto" makes 50; fewer, but at least 10, from 7000 rows on for two classes, and
+        from 14000 on for more classes and for numbers (10000 for "D").
     batch_size : int
         Rows of one step; fewer where there are not enough for eight steps an epoch.
     learning_rate : float or "auto"
-        Highest of the one cycle it goes through; "auto" is 0.05 for "D", and for the others grows with the
-        number of rows, 0.02 at 5000, from 0.01 to 0.04.
+        Highest of the one cycle it goes through; "auto" is 0.05 for "D"; for the others it is 0.02 for numbers, and for
+        classes grows with the number of rows, 0.02 at 5000, from 0.015 to 0.04.
     weight_decay : float or "auto"
         How much a weight that the data do not hold shrinks over the whole training: by exp(-weight_decay). "auto"
         is at most 32, and the less, the more the ladders gain on a linear model on the rows held out; without such
