@@ -672,3 +672,8 @@ def test_dates_are_no_targets():
     X, _, _ = messy(50)
     with pytest.raises(ValueError, match="y must hold numbers; got dates"):
         CoFrNetRegressor(**QUICK).fit(X, X["joined"])
+
+
+def test_lazy_frames_are_to_be_collected():
+    with pytest.raises(ValueError, match=r"got a LazyFrame. Call its collect\(\) first"):
+        CoFrNetRegressor(**QUICK).fit(pl.LazyFrame({"a": [1.0, 2.0]}), [1.0, 2.0])

@@ -42,6 +42,8 @@ def as_columns(X: Any) -> list[Any] | None:
         raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
     if isinstance(frame, nw.DataFrame):
         return list(frame.iter_columns())
+    if type(X).__name__ == "LazyFrame":
+        raise ValueError("X must be a table in memory; got a LazyFrame. Call its collect() first.")
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
         return [X[:, j] for j in range(X.shape[1])]
     return None
