@@ -1,10 +1,12 @@
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -365,6 +367,121 @@ def test_what_is_kept_stays_as_it_is(run, tmp_path):
     assert list(found.columns) == ["zip", "prediction"]
 
 
+@pytest.fixture
+def codes(tmp_path):
+    """A table in CSV, all of it text: zeros before numbers, blanks, gaps of every sign, a time of day."""
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame(
+        {
+            "zip": [f"{i % 30:05d}" for i in range(n)],
+            "x": [f" {v:.3f}" for v in rng.normal(size=n)],
+            "time": [f"{i % 24:02d}:30:00" for i in range(n)],
+            "code": rng.choice(["7", "12", "?", "None"], n),
+            "note": [f"word{i % 7} note{i % 5}" if i % 3 else "NA" for i in range(n)],
+        }
+    )
+    frame.loc[5, "x"] = "?"
+    frame["y"] = np.where(frame["code"] == "7", "007", np.where(rng.random(n) > 0.5, "0010", "11"))
+    frame.loc[[3, 50], "y"] = ["", "?"]
+    frame.to_csv(tmp_path / "codes.csv", index=False)
+    return frame
+
+
+def as_text(path):
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def test_what_is_kept_stays_as_it_is_also_if_the_model_reads_it(run, codes, tmp_path):
+    data, kept = tmp_path / "codes.csv", ["x", "zip", "time", "code"]
+    assert run("fit", data, "-t", "y", "--drop", "note", "-o", tmp_path / "m", *FAST).exit_code == 0
+    options = [word for name in kept for word in ("--keep", name)]
+    assert run("predict", tmp_path / "m", data, *options, "-o", tmp_path / "p.csv").exit_code == 0
+    assert run("predict", tmp_path / "m", data, "-o", tmp_path / "q.csv").exit_code == 0
+    found, alone = as_text(tmp_path / "p.csv"), as_text(tmp_path / "q.csv")
+    pd.testing.assert_frame_equal(found[kept], codes[kept])
+    pd.testing.assert_frame_equal(found.drop(columns=kept), alone)
+
+
+def test_what_is_kept_of_a_model_of_arrays_stays_as_it_is(run, tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    cofrnet.CoFrNetRegressor(max_epochs=2, random_state=0).fit(X, X[:, 0]).save(tmp_path / "m")
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(id="007", y=X[:, 0])
+    frame.drop(columns="y").to_csv(tmp_path / "a.csv", index=False)
+    assert run("predict", tmp_path / "m", tmp_path / "a.csv", "--keep", "id", "-o", tmp_path / "p.csv").exit_code == 0
+    assert as_text(tmp_path / "p.csv")["id"].tolist() == ["007"] * 60
+    frame.drop(columns="id").to_csv(tmp_path / "b.csv", index=False)
+    assert run("evaluate", tmp_path / "m", tmp_path / "b.csv", "--target", "y").exit_code == 0
+    assert "must have a column 'z'" in run("evaluate", tmp_path / "m", tmp_path / "b.csv", "--target", "z").stderr
+
+
+def test_gaps_are_gaps_in_every_format(run, codes, tmp_path):
+    """A model of CSV has ? and None missing; one of Parquet has them as levels, and keeps them in CSV."""
+    written = codes.drop(columns=["note", "time", "zip"]).assign(x=0.5, y=codes["y"].replace({"": "11", "?": "11"}))
+    written["code"] = written["code"].replace({"7": "u", "12": "v"})
+    written["x"] += np.arange(len(written)) % 7
+    written.to_csv(tmp_path / "a.csv", index=False)
+    written.to_parquet(tmp_path / "a.parquet")
+    written.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    for fitted, levels in (("csv", ["u", "v", "missing"]), ("parquet", ["?", "None", "u", "v"])):
+        model = tmp_path / f"{fitted}.cofrnet"
+        done = run("fit", tmp_path / f"a.{fitted}", "-t", "y", "-o", model, *FAST)
+        assert done.exit_code == 0, done.output
+        assert list(cofrnet.load(model).encoder_.columns[1].levels) == levels
+        found = [run("predict", model, tmp_path / f"a.{end}").stdout for end in ("csv", "parquet", "jsonl")]
+        assert found[0] == found[1] == found[2]
+        scores = [run("evaluate", model, tmp_path / f"a.{end}", "--json").stdout for end in ("csv", "parquet")]
+        assert scores[0] == scores[1]
+
+
+def test_classes_that_look_missing_stay_classes(run, tmp_path):
+    x = np.random.default_rng(0).normal(size=80)
+    frame = pd.DataFrame({"x": x, "y": np.where(x > 0, "None", "some")})
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert run("fit", tmp_path / "a.parquet", "-t", "y", "-o", tmp_path / "m", *FAST).exit_code == 0
+    for name in ("a.parquet", "a.csv"):
+        assert json.loads(run("evaluate", tmp_path / "m", tmp_path / name, "--json").stdout)["n_rows"] == 80
+
+
+@pytest.mark.parametrize("fitted", ["a.csv", "a.jsonl"])
+def test_categories_of_numbers_in_json(run, tmp_path, fitted):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=90), "code": rng.integers(1, 4, 90), "y": rng.integers(0, 2, 90)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    done = run("fit", tmp_path / fitted, "-t", "y", "--categorical", "code", "-o", tmp_path / "m", *FAST)
+    assert done.exit_code == 0, done.output
+    found = [run("predict", tmp_path / "m", tmp_path / name) for name in ("a.csv", "a.jsonl")]
+    assert found[1].exit_code == 0, found[1].output
+    assert found[0].stdout == found[1].stdout
+    assert found[1].stderr == ""
+    scores = [run("evaluate", tmp_path / "m", tmp_path / name, "--json") for name in ("a.csv", "a.jsonl")]
+    assert scores[1].exit_code == 0, scores[1].output
+    assert scores[0].stdout == scores[1].stdout
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_classes_with_leading_zeros_are_text(run, codes, tmp_path, piped):
+    data = tmp_path / "codes.csv"
+    given = {"input": data.read_bytes()} if piped else {}
+    arguments = ["fit", "-" if piped else data, "-t", "y", "--drop", "note", "-o", tmp_path / "m", *FAST]
+    done = CliRunner().invoke(app, [str(a) for a in arguments], **given)
+    assert done.exit_code == 0, done.output
+    assert "3 classes, because it is written with leading zeros (else say --task regression)" in done.stdout
+    assert cofrnet.load(tmp_path / "m").classes_.tolist() == ["0010", "007", "11"]
+    assert "column 'zip' is written with leading zeros; if it is a code, say --categorical zip." in done.stderr
+    assert "column 'time'" not in done.stderr
+    assert json.loads(run("evaluate", tmp_path / "m", data, "--json").stdout)["n_rows"] == 118
+    done = run("fit", data, "-t", "y", "--drop", "note", "--task", "regression", "-o", tmp_path / "m", *FAST)
+    assert done.exit_code == 0, done.output
+    done = run("fit", data, "-t", "y", "--text", "note", "-o", tmp_path / "m", "--set", "max_epochs=2")
+    assert done.exit_code == 0, done.output
+    assert run("predict", tmp_path / "m", data, "--keep", "note", "-o", tmp_path / "p.csv").exit_code == 0
+    assert as_text(tmp_path / "p.csv")["note"].tolist() == codes["note"].tolist()
+    assert cofrnet.load(tmp_path / "m").classes_.tolist() == ["0010", "007", "11"]
+
+
 def test_levels_that_are_numbers_may_have_a_point(run, tmp_path):
     rng = np.random.default_rng(0)
     z = rng.integers(0, 5, 300)
@@ -397,6 +514,88 @@ def test_rows_held_out_can_be_kept(run, data, tmp_path):
     )
 
 
+@pytest.mark.parametrize("options", [["--drop", "note"], ["--text", "note"]])
+def test_rows_held_out_are_as_in_the_file(run, codes, tmp_path, options):
+    data, held = tmp_path / "codes.csv", tmp_path / "held.csv"
+    fast = FAST if "--drop" in options else FAST[:2]
+    done = run(
+        "fit", data, "-t", "y", *options, "-o", tmp_path / "m", "--test", "0.3", "--test-out", held, "--json", *fast
+    )
+    assert done.exit_code == 0, done.output
+    found = as_text(held)
+    assert len(found) == 120 - 2 - json.loads(done.stdout)["rows"]
+    merged = found.merge(codes.drop_duplicates(), how="left", indicator=True)
+    assert list(found.columns) == list(codes.columns)
+    assert (merged["_merge"] == "both").all()
+    assert not found["y"].isin(["", "?"]).any()
+    test = json.loads(done.stdout)["test"]
+    metrics = json.loads(run("evaluate", tmp_path / "m", held, "--json").stdout)["metrics"]
+    assert {m["name"]: m["value"] for m in metrics} == pytest.approx({k: m["value"] for k, m in test.items()})
+
+
+def test_rows_held_out_of_a_pipe_are_as_they_were_read(codes, tmp_path):
+    arguments = ["fit", "-", "-t", "y", "--drop", "note", "-o", tmp_path / "m", "--test", "0.3", *FAST]
+    arguments += ["--test-out", tmp_path / "held.csv"]
+    done = CliRunner().invoke(app, [str(a) for a in arguments], input=(tmp_path / "codes.csv").read_bytes())
+    assert done.exit_code == 0, done.output
+    found = as_text(tmp_path / "held.csv")
+    assert list(found.columns) == ["zip", "x", "time", "code", "y"]
+    assert set(found["y"]) == {"007", "0010", "11"}
+
+
+def test_rows_that_cannot_be_held_out_are_told(run, tmp_path):
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=40), "y": [f"c{i}" for i in range(40)]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    none = run("fit", tmp_path / "a.csv", "-t", "y", "--test", "0.25", "-o", tmp_path / "m", *FAST)
+    assert none.exit_code == 1
+    assert "none among the 10 it chose. Leave --test out, or give every class more rows." in none.stderr
+    frame.loc[:19, "y"] = "c0"
+    frame.to_csv(tmp_path / "b.csv", index=False)
+    some = run("fit", tmp_path / "b.csv", "-t", "y", "--test", "0.25", "-o", tmp_path / "m", *FAST)
+    assert some.exit_code == 0, some.output
+    found = re.search(r"(\d+) of the 10 rows that --test chose are held out: the rest is of classes", some.stderr)
+    assert 0 < int(found[1]) < 10
+    assert f"On {found[1]} rows that were held out" in some.stdout
+    assert "hold rows out with --test" not in some.stderr
+
+
+def test_what_counts_as_no_target_is_told(run, codes, tmp_path):
+    said = "2 rows have no target (it is blank, or one of the signs ?, NA, N/A, NaN, null, None) and are left out."
+    assert said in run("fit", tmp_path / "codes.csv", "-t", "y", "-o", tmp_path / "m", *FAST).stderr
+    assert said in run("evaluate", tmp_path / "m", tmp_path / "codes.csv").stderr
+
+
+def test_an_infinite_target_is_named(run, tmp_path):
+    frame = pd.DataFrame({"x": np.arange(80.0), "y": np.random.default_rng(0).normal(size=80)}).astype(object)
+    frame.loc[[2, 17], "y"] = [None, "inf"]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = run("fit", tmp_path / "a.csv", "-t", "y", "-o", tmp_path / "m", *FAST)
+    assert done.exit_code == 1
+    assert "the target 'y' must hold finite numbers; got inf in row 17 (the first is 0). Mend it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("{:.2f}", "numbers with a decimal comma. Write them as 1.5"),
+        ("{:.1f}%", "percentages. Write them as 27.0"),
+        ("day", "dates. Write them as 2026-01-31"),
+    ],
+)
+def test_a_target_that_was_meant_otherwise(run, tmp_path, form, said):
+    rng = np.random.default_rng(0)
+    texts = [f"{1 + i % 28}/{1 + i % 12}/2020" if form == "day" else form.format(i / 3) for i in range(60)]
+    frame = pd.DataFrame({"x": rng.normal(size=60), "y": [t.replace(".", ",") for t in texts]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    done = run("fit", tmp_path / "a.csv", "-t", "y", "-o", tmp_path / "m", *FAST)
+    assert f"the target 'y' is read as text: its values look like {said}." in done.stderr
+    done = run("fit", tmp_path / "a.csv", "-t", "y", "--task", "regression", "-o", tmp_path / "m", *FAST)
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
 def test_a_class_of_one_row_is_kept_for_training(run, data, tmp_path):
     frame = pd.read_csv(data)
     frame.loc[7, "bought"] = "rare"
@@ -424,6 +623,13 @@ def test_columns_that_were_meant_otherwise(tmp_path):
             "day": [f"{1 + i % 12:02d}/{1 + i % 28:02d}/2020" for i in range(n)],
             "mixed": [*map(str, range(n - 1)), "foo"],
             "none": None,
+            "thousands": [f"{1000 + 7919.5 * i:,}" for i in range(n)],
+            "only thousands": [f"{1000 + 7919 * i:,}" for i in range(n)],
+            "points": [f"{1000 + 7919.5 * i:,}".translate(str.maketrans(",.", ".,")) for i in range(n)],
+            "percent": [f"{i}.0%" for i in range(n)],
+            "euro": [f"€{1275 + i}" for i in range(n)],
+            "dollar": [f"${1000 + 17 * i:,}" for i in range(n)],
+            "after": [f"{i},50 €" for i in range(n)],
         }
     )
     frame.to_csv(tmp_path / "a.csv", index=False)
@@ -433,6 +639,12 @@ def test_columns_that_were_meant_otherwise(tmp_path):
     assert "look like dates" in reports["day"]
     assert "'foo' is not" in reports["mixed"]
     assert reports["none"] == "has no values"
+    for name in ("thousands", "only thousands"):
+        assert "numbers with commas for thousands. Write them as 1275.22" in reports[name]
+    assert "decimal comma" in reports["points"]
+    assert "percentages. Write them as 27.0" in reports["percent"]
+    for name in ("euro", "dollar", "after"):
+        assert "amounts of money. Write them as 1275.22" in reports[name]
 
 
 def test_info(run, model):
@@ -530,6 +742,12 @@ def test_an_interrupted_search_tries_the_defaults_again(run, data, tmp_path, mon
         (["formula", "{model}", "--name", "int", "-f", "c"], 1, "must not mean something else"),
         (["tune", "{data}", "-t", "city", "--storage", "{data}"], 1, "must be a journal of a search"),
         (["fit", "{data}", "-t", "bought", "--drop", "bought"], 1, "--drop must not name the target"),
+        (["fit", "{data}", "-t", "bought", "--drop", "nope"], 1, "must have a column 'nope'; it has none. Its columns"),
+        (
+            ["tune", "{data}", "-t", "bought", "--drop", "nope"],
+            1,
+            "must have a column 'nope'; it has none. Its columns",
+        ),
         (["explain", "local", "{model}", "{data}", "--rows", "10-"], 2, "--rows must be like"),
         (["explain", "local", "{model}", "{data}", "--rows", "5-3"], 2, "--rows must be like"),
         (["explain", "local", "{model}", "{data}", "--rows", "0-99999999999"], 1, "from 0 to 399"),

@@ -390,7 +390,7 @@ def test_members_that_share_words_are_trained_as_one(vectors):
 
 
 def test_held_out_texts_without_weight_are_trained_on():
-    X, y = reviews(450)
+    _, y = reviews(450)
     model = CoFrNetTextClassifier(max_epochs=1, random_state=0)
     codes = np.unique(y, return_inverse=True)[1]
     rows, held = model._split(codes, np.random.RandomState(0), False)

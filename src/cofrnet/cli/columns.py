@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,17 +14,26 @@ from numpy.typing import NDArray
 
 from cofrnet.tables import Kind, kind_of
 
-__all__ = ["ColumnReport", "describe", "target_task", "with_target"]
+__all__ = ["ColumnReport", "describe", "meant_otherwise", "target_task", "with_target"]
 
 ROWS = 20_000  # that are looked at for leaks
 FEWEST = 50  # rows below which nothing is suspected
 MOST_CLASSES = 10  # integers that are taken for classes
 PATTERNS = {
     "numbers": r"^\s*[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\s*$",
-    "numbers with a decimal comma": r"^\s*[-+]?\d*,\d+\s*$",
+    "numbers with commas for thousands": r"^\s*[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*$",
+    "numbers with a decimal comma": r"^\s*[-+]?(\d*|\d{1,3}(\.\d{3})+),\d+\s*$",
+    "percentages": r"^\s*[-+]?[\d.,]+\s*%\s*$",
+    "amounts of money": r"^\s*([-+]?\s*[$€£¥₹]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥₹])\s*$",
     "dates": r"^\s*\d{1,4}[/.]\d{1,2}[/.]\d{1,4}\s*$",
 }
-REMEDIES = {"numbers with a decimal comma": "1.5", "dates": "2026-01-31"}
+REMEDIES = {
+    "numbers with commas for thousands": "1275.22",
+    "numbers with a decimal comma": "1.5",
+    "percentages": "27.0",
+    "amounts of money": "1275.22",
+    "dates": "2026-01-31",
+}
 
 
 @dataclass(frozen=True)
@@ -42,8 +52,8 @@ class ColumnReport:
         return asdict(self)
 
 
-def describe(table: pa.Table, y: NDArray[Any], classify: bool) -> list[ColumnReport]:
-    """Reports of all columns, with y the target of each row."""
+def describe(table: pa.Table, y: NDArray[Any], classify: bool, zeros: Collection[str] = ()) -> list[ColumnReport]:
+    """Reports of all columns, with y the target of each row; `zeros` are those written with leading zeros."""
     step = max(1, len(y) // ROWS)
     some = np.arange(0, len(y), step)
     target = np.unique(y[some], return_inverse=True)[1] if classify else y[some].astype(float)
@@ -55,27 +65,37 @@ def describe(table: pa.Table, y: NDArray[Any], classify: bool) -> list[ColumnRep
         example = str(present[0].as_py()) if len(present) else ""
         kind = kind_of(column)
         warning = "" if len(y) < FEWEST else _warning(column, kind, name, distinct, target, some, classify)
+        if kind == "number" and name in zeros:
+            warning = f"is written with leading zeros; if it is a code, say --categorical {shlex.quote(name)}"
         found.append(ColumnReport(name, kind, distinct, column.null_count, example[:40], warning))
     return found
 
 
-def with_target(table: pa.Table, target: str, path: str) -> tuple[pa.Table, pa.ChunkedArray, NDArray[Any], int]:
-    """Of the rows that have a target, the other columns, the target as column and array; and how many have none."""
+def with_target(
+    table: pa.Table, target: str, path: str
+) -> tuple[pa.Table, pa.ChunkedArray, NDArray[Any], NDArray[np.int64]]:
+    """Of the rows that have a target, the other columns, the target as column and array, and their places."""
     column = table[target]
-    without = column.null_count
-    if without:
-        known = column.is_valid()
+    known = column.is_valid()
+    if column.null_count:
         table, column = table.filter(known), column.filter(known)
     if len(column) == 0:
         raise ValueError(f"{path} must have rows with a target in column {target!r}; it has none.")
     text = pa.types.is_dictionary(column.type) or pa.types.is_string(column.type)
     values = np.asarray(column.cast(pa.string()) if text else column.combine_chunks())
-    return table.drop_columns([target]), column, values.astype(str) if text else values, without
+    return (
+        table.drop_columns([target]),
+        column,
+        values.astype(str) if text else values,
+        np.flatnonzero(np.asarray(known)),
+    )
 
 
-def target_task(column: pa.ChunkedArray) -> tuple[str, str]:
-    """Classification or regression, and why."""
+def target_task(column: pa.ChunkedArray, zeros: bool = False) -> tuple[str, str]:
+    """Classification or regression, and why; `zeros` says whether the column is written with leading zeros."""
     kind = kind_of(column)
+    if kind == "category" and zeros:
+        return "classification", "it is written with leading zeros"
     distinct = pc.count_distinct(_values(column)).as_py()
     if kind in ("category", "bool"):
         return "classification", f"its values are {'text' if kind == 'category' else 'true or false'}"
@@ -109,7 +129,7 @@ def _warning(
         return "has no values"
     if distinct <= 1:
         return "has one value only, so it says nothing"
-    if kind == "category" and (strange := _meant_otherwise(column)):
+    if kind == "category" and (strange := meant_otherwise(column)):
         return strange
     if distinct == present and _is_identifier(column, kind, present):
         return f"looks like an identifier: all its values are different. If it is one, leave it out: {drop}"
@@ -125,8 +145,8 @@ def _warning(
     return ""
 
 
-def _meant_otherwise(column: pa.ChunkedArray) -> str:
-    """Whether a column of text was meant as numbers or dates."""
+def meant_otherwise(column: pa.ChunkedArray) -> str:
+    """What a column of text looks like, where it was meant as numbers or dates; else nothing."""
     levels = pc.drop_null(column.cast(pa.string()).unique())
     shares = {
         what: float(np.mean(np.asarray(pc.match_substring_regex(levels, pattern))))

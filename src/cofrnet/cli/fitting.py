@@ -13,27 +13,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cofrnet.cli.output import busy, print_json, print_table, quality_table, say, tell, warn
+from cofrnet.cli.output import busy, print_json, quality_table, say, tell, warn
 from cofrnet.cli.pictures import image_sources, readable
 from cofrnet.cli.root import AsJson, DataFormat, Device, Out, Seed, Threads, app
+from cofrnet.cli.rows import (
+    Task,
+    TrainingRows,
+    held_rows,
+    read_texts,
+    read_training_rows,
+    split,
+    weights_of,
+    write_rows,
+)
 from cofrnet.files import require_writable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from cofrnet.explain.quality import Quality
 
-__all__ = ["Categorical", "Drop", "Settings", "Target", "Task", "fit", "fitted", "make_estimator", "read_training_rows"]
-
-MOST_LISTED = 40  # columns
-
-
-class Task(StrEnum):
-    """What is predicted."""
-
-    auto = "auto"
-    classification = "classification"
-    regression = "regression"
+__all__ = ["Categorical", "Drop", "Settings", "Target", "fit", "fitted", "make_estimator", "parameters_of"]
 
 
 class Variant(StrEnum):
@@ -102,23 +100,20 @@ def fit(
         require_writable(path)
     kind = "image" if pictures else "text" if text is not None else task.value
     parameters_of(kind, settings)  # what is wrong is told before long work
-    reports: list[Any] = []
-    chosen = kind
-    table: Any
     if pictures:
-        table, y = _read_images(data, target, image)
+        read = _read_images(data, target, image)
     elif text is not None:
-        table, y = _read_texts(data, text, str(target), task, weight, format, not as_json)
+        read = read_texts(data, text, str(target), task, weight, format, not as_json)
     else:
-        table, y, chosen, reports = read_training_rows(
-            data, str(target), task, drop, categorical, weight, format, not as_json
-        )
-    weights = None if weight is None else _weights(table, weight)
-    table = table if weight is None else table.drop_columns([weight])
+        read = read_training_rows(data, str(target), task, drop, categorical, weight, format, not as_json)
+    y = read.y
+    weights = None if weight is None else weights_of(read.table, weight)
+    table = read.table if weight is None else read.table.drop_columns([weight])
     shown = int(sys.stderr.isatty())
     asked = {} if variant is None else {"variant": variant.value}
-    estimator = make_estimator(chosen, settings, **asked, random_state=seed, device=device, verbose=shown)
-    rows, held = _split(y, test, chosen, seed)
+    estimator = make_estimator(read.task, settings, **asked, random_state=seed, device=device, verbose=shown)
+    rows, held = split(y, test, read.task, seed)
+    apart = None if test_out is None else list(held_rows(data, format, read, str(target), held))
     given = None if weights is None else weights[rows]
     seconds, interrupted, rank = _fitted_together(estimator, _taken(table, rows), _named(y[rows], target), given)
     if rank > 0:
@@ -127,14 +122,14 @@ def fit(
     if pictures and estimator.on_error == "skip":
         held = readable(table, held)
     quality = estimator.quality(_taken(table, held), y[held]) if len(held) else None
-    if test_out is not None and target is not None:
-        _write_rows(table.take(held).append_column(target, _named(y[held], target).to_native()), test_out)
+    if test_out is not None and apart is not None:
+        write_rows(apart, test_out)
     if as_json:
-        about = _described(estimator, chosen, len(rows), reports, seconds, quality)
+        about = _described(estimator, read, len(rows), seconds, quality)
         print_json({"model": str(path), **about, "interrupted": interrupted})
     else:
         _tell_fit(estimator, seconds, len(rows), path)
-        _tell_quality(quality, len(held), test_out, None if interrupted else path)
+        _tell_quality(quality, len(held), test_out, None if interrupted or test else path)
     if interrupted:
         raise typer.Exit(130)
 
@@ -161,13 +156,13 @@ def _require_sensible(
         raise typer.BadParameter("images have classes and no columns: leave --text, --weight, --test-out, --task out.")
 
 
-def _read_images(data: str, target: str | None, image: str | None) -> tuple[list[Any], Any]:
+def _read_images(data: str, target: str | None, image: str | None) -> TrainingRows:
     """Images and their labels; tells how many."""
     sources, y = image_sources(data, target, image)
     if y is None:
         raise ValueError(f"{data} must have a folder of images for each class; it has images and no folders.")
     say(f"{len(y)} images of {len(set(y))} classes.")
-    return sources, y
+    return TrainingRows(sources, y, "image")
 
 
 def _fitted_together(estimator: Any, X: Any, y: Any, weights: Any) -> tuple[float, bool, int]:
@@ -191,26 +186,19 @@ def _taken(table: Any, rows: Any) -> Any:
 
 
 def _described(
-    estimator: Any, task: str, rows: int, reports: list[Any], seconds: float, quality: Quality | None
+    estimator: Any, read: TrainingRows, rows: int, seconds: float, quality: Quality | None
 ) -> dict[str, Any]:
     """What came of a fit, for machines."""
     return {
-        "task": task,
+        "task": read.task,
         "rows": rows,
-        "columns": [report.to_dict() for report in reports],
+        "columns": [report.to_dict() for report in read.reports],
         "parameters": estimator.model_.spec.n_parameters,
         "epochs": estimator.n_iter_,
         "seconds": round(seconds, 3),
         "validation": _validation(estimator),
         "test": None if quality is None else {m.name: m.to_dict() for m in quality.metrics},
     }
-
-
-def _write_rows(table: Any, path: Path) -> None:
-    from cofrnet.tables import writer
-
-    with writer(path) as write:
-        write(table)
 
 
 def fitted(estimator: Any, X: Any, y: Any, weights: Any = None) -> tuple[float, bool]:
@@ -240,7 +228,7 @@ def _tell_fit(estimator: Any, seconds: float, rows: int, path: Path) -> None:
 
 
 def _tell_quality(quality: Quality | None, held: int, test_out: Path | None, path: Path | None) -> None:
-    """How good the model is on rows that were held out or, where none were, how to find out."""
+    """How good the model is on rows that were held out or, where none were asked for, how to find out."""
     if quality is not None:
         quality_table(quality, f"On {held} rows that were held out")
         if test_out is not None:
@@ -260,152 +248,12 @@ def _validation(estimator: Any) -> dict[str, float]:
     }
 
 
-def read_training_rows(
-    data: str,
-    target: str,
-    task: Task,
-    drop: list[str] | None,
-    categorical: list[str] | None,
-    weight: str | None,
-    format: Any,  # noqa: A002
-    told: bool,
-) -> tuple[pa.Table, Any, str, list[Any]]:
-    """Features, target, task and what the columns are; prints these, and warns of columns that look wrong."""
-    import numpy as np
-
-    from cofrnet.cli.columns import describe, target_task, with_target
-    from cofrnet.tables import read_table
-
-    for option, names in (("--drop", drop or []), ("--weight", [weight]), ("--categorical", categorical or [])):
-        if target in names:
-            raise ValueError(f"{option} must not name the target; got {target!r}. Name another column.")
-    with busy(f"reading {data}"):
-        table = read_table(data, format, text=categorical or (), without=drop or ())
-    for name in [target, *(categorical or []), *([] if weight is None else [weight])]:
-        if name not in table.column_names:
-            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
-    table, column, y, without = with_target(table, target, data)
-    if without:
-        say(f"{without} rows have no target and are left out.")
-    if table.num_columns == (weight is not None):
-        raise ValueError(f"{data} must have a column beside the target; it has none left.")
-    found, why = (task.value, "as asked") if task is not Task.auto else target_task(column)
-    if found == "regression" and y.dtype.kind not in "iuf":
-        raise ValueError(
-            f"the target {target!r} must hold numbers for a regression; got {y[0]!r}. Use --task classification."
-        )
-    if found == "regression":
-        y = y.astype(np.float64)
-    reports = describe(table, y, found == "classification")
-    if told:
-        _tell_columns(reports, data, len(y), target, found, why, len(np.unique(y)))
-    for report in reports:
-        if report.warning:
-            warn(f"column {report.name!r} {report.warning}.")
-    return table, y, found, reports
-
-
-def _read_texts(
-    data: str,
-    text: str,
-    target: str,
-    task: Task,
-    weight: str | None,
-    format: Any,  # noqa: A002
-    told: bool,
-) -> tuple[pa.Table, Any]:
-    """A column of texts (and of weights), and the target."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from cofrnet.cli.columns import target_task, with_target
-    from cofrnet.tables import read_table
-
-    if task is Task.regression:
-        raise typer.BadParameter("texts are classified: --task regression does not go with --text.")
-    others = [] if weight is None else [weight]
-    if len({text, target, *others}) < 2 + len(others):
-        raise ValueError("texts, target and weights must be different columns; got one of them twice. Name another.")
-    with busy(f"reading {data}"):
-        table = read_table(data, format, text=(text,))
-    for name in (text, target, *others):
-        if name not in table.column_names:
-            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
-    left_out = [name for name in table.column_names if name not in (text, target, *others)]
-    table, column, y, without = with_target(table.select([text, target, *others]), target, data)
-    if without:
-        say(f"{without} rows have no target and are left out.")
-    if target_task(column)[0] == "regression" and task is Task.auto:
-        raise ValueError(
-            f"the target {target!r} must hold classes; got many numbers, such as {y[0]}. Name another column, or say "
-            "--task classification if these whole numbers are classes."
-        )
-    texts = table[text].cast(pa.string())
-    table = table.set_column(table.column_names.index(text), text, texts)
-    empty = int(pc.sum(pc.equal(pc.utf8_length(texts.fill_null("")), 0)).as_py() or 0)
-    if told:
-        lengths = np.asarray(pc.utf8_length(texts.fill_null("")))
-        tell(
-            f"{data}: {len(y)} texts in column {text!r}, {int(np.median(lengths))} characters in the middle, "
-            f"{lengths.max()} at most, {empty} empty."
-        )
-        tell(f"target {target!r}: {len(np.unique(y))} classes.")
-        if left_out:
-            tell(f"not read: {_listed(left_out)}.")
-    return table, y
-
-
-def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: str, why: str, distinct: int) -> None:
-    word = {"number": "number", "category": "category", "date": "date", "bool": "true/false"}
-    shown = reports if len(reports) <= MOST_LISTED else [r for r in reports if r.warning or r.missing][:MOST_LISTED]
-    lines = [(r.name, word[r.kind], r.example, r.distinct, r.missing) for r in shown]
-    print_table(("column", "read as", "for example", "distinct", "missing"), lines, f"{data}: {rows} rows", left=3)
-    if len(shown) < len(reports):
-        kinds = ", ".join(f"{sum(r.kind == k for r in reports)} {w}" for k, w in word.items())
-        tell(f"{len(reports)} columns in all: {kinds}.")
-    other = "regression" if task == "classification" else "classification"
-    detail = f", {distinct} classes" if task == "classification" else ""
-    hint = "" if why in ("as asked", "its values are text") else f" (else say --task {other})"
-    tell(f"target {target!r}: {task}{detail}, {why if why == 'as asked' else f'because {why}'}{hint}.")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
-
-
-def _weights(table: pa.Table, name: str) -> Any:
-    import numpy as np
-
-    values = np.asarray(table[name])
-    if values.dtype.kind not in "iuf":
-        raise ValueError(f"weights must be numbers; column {name!r} holds {values[0]!r}.")
-    return values.astype(np.float64)
-
-
 def _named(y: Any, name: str | None) -> Any:
     """The target with its name, as a series; as it is where it has none."""
     import narwhals as nw
     import pyarrow as pa
 
     return y if name is None else nw.new_series(name, y, backend=pa)
-
-
-def _split(y: Any, share: float, task: str, seed: int) -> tuple[Any, Any]:
-    import numpy as np
-    from sklearn.model_selection import train_test_split
-
-    everything = np.arange(len(y))
-    if share == 0:
-        return everything, everything[:0]
-    classify = task != "regression"
-    classes = np.unique(y, return_counts=True)[1] if classify else np.array([0])
-    stratify = y if classify and classes.min() >= 2 and len(y) * share >= len(classes) else None
-    rows, held = train_test_split(everything, test_size=share, random_state=seed, stratify=stratify)
-    if classify:  # a class must have rows to be learnt from before it is asked for
-        unseen = ~np.isin(y[held], y[rows])
-        rows, held = np.concatenate([rows, held[unseen]]), held[~unseen]
-    return np.sort(rows), np.sort(held)
 
 
 def make_estimator(task: str, settings: list[str] | None, **given: Any) -> Any:

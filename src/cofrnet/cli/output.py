@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from cofrnet.explain.quality import Quality
 
 __all__ = [
-    "busy", "counted", "fail", "print_json", "print_table", "print_texts", "quality_table", "say", "tell", "warn",
+    "busy", "counted", "fail", "print_json", "print_table", "print_texts", "quality_table", "say",
+    "say_without_target", "tell", "warn",
 ]  # fmt: skip
 
 WIDE = 100  # columns of a table that goes to a file or a pipe
@@ -52,6 +53,13 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Print a warning to standard error."""
     _coloured("warning:", "yellow", text)
+
+
+def say_without_target(count: int) -> None:
+    """Remark that so many rows are left out, and what counts as no target."""
+    if count:
+        signs = "?, NA, N/A, NaN, null, None"
+        say(f"{count} rows have no target (it is blank, or one of the signs {signs}) and are left out.")
 
 
 def fail(text: str) -> None:

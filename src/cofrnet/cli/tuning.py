@@ -15,13 +15,12 @@ from cofrnet.cli.fitting import (
     Drop,
     Settings,
     Target,
-    Task,
     make_estimator,
     parameters_of,
-    read_training_rows,
 )
 from cofrnet.cli.output import print_json, print_table, say, tell
 from cofrnet.cli.root import AsJson, Data, DataFormat, Device, Seed, Threads, app
+from cofrnet.cli.rows import Task, read_training_rows
 
 __all__ = ["tune"]
 
@@ -72,7 +71,8 @@ def tune(
     from cofrnet.core import prepare
 
     parameters_of(task.value, settings)  # what is wrong is told before long work
-    table, y, chosen, _ = read_training_rows(data, target, task, drop, categorical, None, format, told=False)
+    read = read_training_rows(data, target, task, drop, categorical, None, format, told=False)
+    table, y, chosen = read.table, read.y, read.task
     if chosen == "classification":
         classes, counts = np.unique(y, return_counts=True)
         if counts.min() < folds:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cofrnet.cli.output import busy, counted, print_json, print_table, quality_table, say, tell, warn
+from cofrnet.cli.output import (
+    busy,
+    counted,
+    print_json,
+    print_table,
+    quality_table,
+    say,
+    say_without_target,
+    tell,
+    warn,
+)
 from cofrnet.cli.pictures import image_batches, image_sources, reads_images
 from cofrnet.cli.root import AsJson, Data, DataFormat, ModelPath, TableFormat, Threads, app
 from cofrnet.files import require_writable
@@ -58,11 +68,16 @@ def _kinds(model: Any) -> dict[str, Any]:
     return kinds
 
 
+def _known(model: Any) -> dict[str, set[str]]:
+    """The levels of each column of categories."""
+    return {c.name: set(c.levels) for c in model.encoder_.columns if hasattr(c, "levels")}
+
+
 class _Levels:
     """Levels of the rows beside those of the model: whole numbers may be written as 3.0, and many unseen are told."""
 
     def __init__(self, model: Any) -> None:
-        self.known = {c.name: set(c.levels) for c in model.encoder_.columns if hasattr(c, "levels")}
+        self.known = _known(model)
         self.whole = {
             name
             for name, levels in self.known.items()
@@ -105,39 +120,61 @@ def model_batches(
     others: tuple[str, ...] = (),
     target: str | None = None,
 ) -> Iterator[tuple[Any, pa.Table]]:
-    """Rows of a file as the model reads them, part by part, and the other columns asked for; the target as text."""
-    import numpy as np
+    """Rows of a file as the model reads them, part by part, and the target as text or the others as in the file."""
     import pyarrow as pa
 
-    from cofrnet.tables import ahead, as_kinds, batches, read_table
+    from cofrnet.tables import ahead, batches
 
     if reads_images(model):
         yield from image_batches(data, model.image_name_)
         return
+    asked: dict[str, Any] = {} if target is None else {target: "category"}
+    classes = dict.fromkeys(asked, set(map(str, getattr(model, "classes_", ()))) if asked else set())
     if reads_text(model):
         name = text_column(model, data, format)
-        goal: dict[str, Any] = {} if target is None else {target: "category"}
-        for part in ahead(batches(data, goal, format, (name, *others))):
-            yield pa.table({name: part[name].cast(pa.string())}), part
+        for columns, kept in ahead(batches(data, asked, format, (name, *others), classes)):
+            rest = kept.select(list(others)) if target is None else columns
+            yield pa.table({name: kept[name].cast(pa.string())}), rest
         return
     if hasattr(model, "feature_names_in_"):
         names = [str(name) for name in model.feature_names_in_]
         levels = _Levels(model)
-        asked: dict[str, Any] = {} if target is None else {target: "category"}
-        for part in ahead(batches(data, asked | _kinds(model), format, others)):
-            yield levels.matched(part.select(names)), part
+        for columns, kept in ahead(batches(data, asked | _kinds(model), format, others, classes | levels.known)):
+            yield levels.matched(columns.select(names)), kept if target is None else columns.select([target])
         levels.warn(data)
         return
-    table = read_table(data, format)  # a model of an array: columns by position
-    features = table.drop_columns([name for name in (*others, target) if name in table.column_names])
+    yield _array_rows(model, data, format, others, asked, classes)
+
+
+def _array_rows(
+    model: Any,
+    data: str,
+    format: Any,  # noqa: A002
+    others: tuple[str, ...],
+    asked: dict[str, Any],
+    classes: dict[str, set[str]],
+) -> tuple[Any, pa.Table]:
+    """All rows of a file for a model of an array, which has columns by position; and the other columns."""
+    import numpy as np
+    import pyarrow as pa
+
+    from cofrnet.tables import as_kinds, as_written
+
+    table = pa.concat_tables(as_written(data, format))
+    rest = [*others, *asked]
+    absent = next((name for name in rest if name not in table.column_names), None)
+    if absent is not None:
+        raise ValueError(f"{data} must have a column {absent!r}; it has none.")
+    features = table.drop_columns(rest)
     if features.num_columns != model.n_features_in_:
         raise ValueError(
             f"{data} must have {model.n_features_in_} columns, as the rows that the model was fitted to; it has "
             f"{features.num_columns}."
         )
     kinds = _kinds(model)
-    features = as_kinds(features.rename_columns(list(kinds)), kinds, data)
-    yield np.stack([_array(column) for column in features.columns], axis=1), table
+    features = as_kinds(features.rename_columns(list(kinds)), kinds, data, _known(model))
+    x = np.stack([_array(column) for column in features.columns], axis=1)
+    return x, as_kinds(table.select(rest), asked, data, classes) if asked else table.select(rest)
 
 
 def _array(column: Any) -> Any:
@@ -171,12 +208,10 @@ def read_rows(model: Any, data: str, target: str | None, format: Any) -> tuple[A
     if target is None:
         return X, None
     table = pa.concat_tables([part.select([target]) for part in rest], promote_options="permissive")
-    places = pa.array(np.arange(len(table)))
-    left, _, y, without = with_target(table.append_column("place", places), target, data)
-    if without:
-        say(f"{without} rows have no target and are left out.")
-        kept = np.asarray(left["place"])
-        X = X[kept] if isinstance(X, np.ndarray) else X.take(kept)
+    _, _, y, places = with_target(table, target, data)
+    if len(places) < len(table):
+        say_without_target(len(table) - len(places))
+        X = X[places] if isinstance(X, np.ndarray) else X.take(places)
     return X, _as_trained(model, y, target)
 
 

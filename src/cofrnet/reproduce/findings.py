@@ -183,6 +183,9 @@ def _claim_findings(folder: Path) -> list[str]:
             for setting in CHANGES[change]
             if (found := records.results(change=change, setting=setting, table=table))
         }
-        best = max(means, key=means.__getitem__)
-        lines.append(f"on {table} the best longest ladder has depth {best} ({means[best]:.4f})")
+        if means:
+            best = max(means, key=means.__getitem__)
+            lines.append(f"on {table} the best longest ladder has depth {best} ({means[best]:.4f})")
+    if not lines:
+        return []
     return ["**Depth.** The paper says that ladders of depth 12 or less are best: " + "; ".join(lines) + ".", ""]

@@ -6,7 +6,7 @@ bz2), and "-" is standard input or output. A file is written under a temporary n
 
 from cofrnet.tables.formats import Format
 from cofrnet.tables.kinds import Kind, TableError, as_kinds, kind_of
-from cofrnet.tables.reading import ahead, batches, column_names, in_order, read_table
+from cofrnet.tables.reading import ahead, as_written, batches, column_names, in_order, leading_zeros, read_table
 from cofrnet.tables.writing import writer
 
 __all__ = [
@@ -15,10 +15,12 @@ __all__ = [
     "TableError",
     "ahead",
     "as_kinds",
+    "as_written",
     "batches",
     "column_names",
     "in_order",
     "kind_of",
+    "leading_zeros",
     "read_table",
     "writer",
 ]

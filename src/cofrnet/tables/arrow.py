@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["arrow_json", "nothing", "pc", "pq", "strings"]
+__all__ = ["arrow_json", "in_memory", "nothing", "pc", "pq", "strings"]
 
 
 class _Later:
@@ -31,6 +31,16 @@ def strings(values: Iterable[str]) -> pa.StringArray:
     texts = [value.encode() for value in values]
     ends = pack(f"={len(texts) + 1}i", *accumulate(map(len, texts), initial=0))
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+
+
+def in_memory(content: bytes) -> pa.BufferReader:
+    """Bytes to read, in memory of Arrow: its threads let go of it when they like, even when Python is ending.
+
+    To let go of Python's own they would need its lock, which is not given to them then, and the process would abort.
+    """
+    own = pa.BufferOutputStream()
+    own.write(content)
+    return pa.BufferReader(own.getvalue())
 
 
 def nothing(kind: pa.DataType) -> pa.Scalar:

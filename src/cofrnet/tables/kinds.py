@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -35,10 +35,18 @@ class TableError(ValueError):
     """A file is no table that can be read; the message says what is wrong and what to do."""
 
 
-def as_kinds(table: pa.Table, kinds: Mapping[str, Kind], path: Any = "the table") -> pa.Table:
-    """The table with its columns of the given kinds; what cannot be so is an error that names column and value."""
+def as_kinds(
+    table: pa.Table,
+    kinds: Mapping[str, Kind],
+    path: Any = "the table",
+    known: Mapping[str, Collection[str]] | None = None,
+) -> pa.Table:
+    """The table with its columns of the given kinds; what cannot be so is an error that names column and value.
+
+    Texts that look missing are, but for those that `known` has among the levels of their column.
+    """
     for name, kind in kinds.items():
-        table = with_column(table, name, _as_kind(table[name], kind, name, path))
+        table = with_column(table, name, _as_kind(table[name], kind, name, path, (known or {}).get(name, ())))
     return plain(table)
 
 
@@ -104,7 +112,7 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 TRUE, FALSE = ("true", "True", "TRUE", "1", "1.0"), ("false", "False", "FALSE", "0", "0.0")
 
 
-def _as_kind(column: pa.ChunkedArray, kind: Kind, name: str, path: Any) -> pa.ChunkedArray:
+def _as_kind(column: pa.ChunkedArray, kind: Kind, name: str, path: Any, known: Collection[str] = ()) -> pa.ChunkedArray:
     """A column as the model had it in training."""
     found = column.type
     if pa.types.is_null(found):
@@ -114,9 +122,9 @@ def _as_kind(column: pa.ChunkedArray, kind: Kind, name: str, path: Any) -> pa.Ch
         found = column.type
     text = pa.types.is_string(found)
     if kind == "category":
-        return column if text else as_text(column)
+        return _with_gaps(column if text else as_text(column), known)
     if kind == "bool" and not pa.types.is_boolean(found):
-        return _as_bool(as_text(column), name, path)
+        return _as_bool(_with_gaps(as_text(column)), name, path)
     if kind == "bool":
         return column
     if text:
@@ -127,6 +135,12 @@ def _as_kind(column: pa.ChunkedArray, kind: Kind, name: str, path: Any) -> pa.Ch
             kind, pc.drop_null(column)[0].as_py() if column.null_count < len(column) else found, name, path
         )
     return column
+
+
+def _with_gaps(text: pa.ChunkedArray, known: Collection[str] = ()) -> pa.ChunkedArray:
+    """The texts, missing where they look so and are not known."""
+    blank = pc.is_in(text, strings(sign for sign in MISSING if sign not in known))
+    return pc.if_else(blank, nothing(text.type), text) if pc.any(blank).as_py() else text
 
 
 def _unlike_training(kind: str, value: Any, name: str, path: Any) -> TableError:
@@ -147,18 +161,40 @@ def _as_bool(text: pa.ChunkedArray, name: str, path: Any) -> pa.ChunkedArray:
 
 
 def _parsed(text: pa.ChunkedArray, kind: Kind, name: str, path: Any) -> pa.ChunkedArray:
-    """Numbers or dates that are written as text; a few signs mean missing."""
-    blank = pc.is_in(text, strings(MISSING))
-    text = pc.if_else(blank, nothing(text.type), text)
-    wanted = [pa.float64()] if kind == "number" else [pa.timestamp("us"), pa.timestamp("us", "UTC")]
-    for own in wanted:
+    """Numbers, times of day or dates that are written as text, maybe with blanks around them."""
+    text = pc.ascii_trim_whitespace(_with_gaps(text))
+    ways = (_numbers, _seconds) if kind == "number" else (_dates, _dates_of_zones)
+    for way in ways:
         with suppress(pa.ArrowInvalid):
-            return text.cast(own)
-    for value in pc.drop_null(text).unique():  # which of them is it?
-        for own in wanted:
+            return way(text)
+    values = pc.drop_null(text).unique()
+    for i in range(len(values)):  # which of them is it?
+        for way in ways:
             with suppress(pa.ArrowInvalid):
-                value.cast(own)
+                way(values[i : i + 1])
                 break
         else:
-            raise _unlike_training(kind, value.as_py(), name, path)
-    raise _unlike_training(kind, "dates with and without time zones", name, path)
+            raise _unlike_training(kind, values[i].as_py(), name, path)
+    both = "numbers and times of day" if kind == "number" else "dates with and without time zones"
+    raise _unlike_training(kind, both, name, path)
+
+
+def _numbers(text: Any) -> Any:
+    return text.cast(pa.float64())
+
+
+def _seconds(text: Any) -> Any:
+    """Seconds since midnight of times such as 12:30:00."""
+    if pc.all(pc.match_substring_regex(text, r"^\d\d:\d\d(:\d\d)?$")).as_py() is False:
+        raise pa.ArrowInvalid("no times of day")
+    day, between = strings(["1970-01-01", " "])
+    times = pc.binary_join_element_wise(day, text, between).cast(pa.timestamp("s"))
+    return times.cast(pa.int64()).cast(pa.float64())
+
+
+def _dates(text: Any) -> Any:
+    return text.cast(pa.timestamp("us"))
+
+
+def _dates_of_zones(text: Any) -> Any:
+    return text.cast(pa.timestamp("us", "UTC"))

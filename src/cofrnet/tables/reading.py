@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -17,17 +16,21 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyarrow import csv
 
-from cofrnet.tables.arrow import arrow_json, nothing, pc, pq, strings
-from cofrnet.tables.formats import COMPRESSED_STARTS, COMPRESSIONS, NO_TEXT, STARTS, SUFFIXES, Format
+from cofrnet.tables.arrow import arrow_json, in_memory, pc, pq
+from cofrnet.tables.formats import Format
 from cofrnet.tables.kinds import MISSING, TYPES, Kind, TableError, as_kinds, as_text, name_of, plain, with_column
+from cofrnet.tables.opening import Peekable, explained, header_line, opened
 
-__all__ = ["ahead", "batches", "column_names", "in_order", "read_table"]
+__all__ = ["ahead", "as_written", "batches", "column_names", "in_order", "leading_zeros", "read_table"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 BLOCK = 4 * 2**20  # bytes of CSV at once
 ROWS = 131_072  # of Parquet at once
+EXACT = 2**53  # whole numbers up to it are the same as floats
+PATIENCE = 0.5  # seconds to wait for a thread that reads
+ZEROS = b"leading zeros"  # what is known of a table beside its columns
 
 
 def read_table(
@@ -35,38 +38,57 @@ def read_table(
     format: Format | None = None,  # noqa: A002
     text: Sequence[str] = (),
     without: Sequence[str] = (),
+    codes: Sequence[str] = (),
 ) -> pa.Table:
     """The whole table.
 
-    `text` names columns that stay text however much they look like numbers, `without` those that are left out.
+    `text` names columns that stay text however much they look like numbers, `without` those that are left out, and
+    `codes` those that stay text if CSV has them with leading zeros. `leading_zeros` names all that it has so.
     """
-    with _opened(path, format) as (source, kind, options), _explained(path):
+    zeros: list[str] = []
+    with opened(path, format) as (source, kind, options), explained(path):
         if kind == "csv":
+            zeros = _with_leading_zeros(source, options, path)
+            text = [*text, *(name for name in codes if name in zeros)]
             convert = _convert({name: pa.string() for name in text})
             table = csv.read_csv(source.native(), csv.ReadOptions(block_size=BLOCK), options, convert)
         elif kind == "jsonl":
-            table = arrow_json.read_json(source, arrow_json.ReadOptions(block_size=BLOCK))
+            table = arrow_json.read_json(source.native(), arrow_json.ReadOptions(block_size=BLOCK))
         elif kind == "parquet":
             table = pq.read_table(source)
         else:
             reader = _arrow_reader(source)
             table = pa.Table.from_batches(_arrow_batches(reader), reader.schema)
-        _require_columns(table.schema.names, path)
-        table = table.drop_columns([name for name in dict.fromkeys(without) if name in table.column_names])
+        _require_columns(table.schema.names, path, without)
+        table = table.drop_columns(list(dict.fromkeys(without)))
         for name in text:
             if name in table.column_names:
                 table = with_column(table, name, as_text(table[name]))
-        return plain(table)
+        return plain(table).replace_schema_metadata({ZEROS: json.dumps(zeros)})
+
+
+def leading_zeros(table: pa.Table) -> list[str]:
+    """The columns of `read_table` that CSV has with leading zeros, such as 007, by its first rows."""
+    return list(json.loads((table.schema.metadata or {}).get(ZEROS, b"[]")))
 
 
 def column_names(path: str | os.PathLike[str], format: Format | None = None) -> list[str]:  # noqa: A002
     """Names of the columns of a file; of JSON lines, those of its first rows."""
-    with _opened(path, format) as (source, kind, options), _explained(path):
-        if kind == "csv":
-            return _header(source, options, path)
-        if kind == "parquet":
-            return list(pq.read_schema(source).names)
-        return list((_json_schema(source, path)[1] if kind == "jsonl" else _arrow_reader(source).schema).names)
+    with opened(path, format) as (source, kind, options), explained(path):
+        return _names(source, kind, options, path)
+
+
+def as_written(path: str | os.PathLike[str], format: Format | None = None) -> Iterator[pa.Table]:  # noqa: A002
+    """Parts of a table, one after the other, with all its columns as they are in the file: those of CSV as text."""
+    with opened(path, format) as (source, kind, options), explained(path):
+        if kind == "jsonl":  # later rows may have other keys than the first
+            first = _first_json(source).schema
+            dates = [pa.field(own.name, pa.string()) for own in first if pa.types.is_temporal(own.type)]
+            how = arrow_json.ParseOptions(explicit_schema=pa.schema(dates))
+            table = arrow_json.read_json(source.native(), arrow_json.ReadOptions(block_size=BLOCK), how)
+            yield table.select(list(dict.fromkeys([*first.names, *table.column_names])))
+        else:
+            yield from _parts(source, kind, options, {}, _names(source, kind, options, path), path)
 
 
 def batches(
@@ -74,22 +96,23 @@ def batches(
     kinds: Mapping[str, Kind],
     format: Format | None = None,  # noqa: A002
     others: Sequence[str] = (),
-) -> Iterator[pa.Table]:
-    """Parts of a table, one after the other, in bounded memory; each with its columns of the given kinds.
+    known: Mapping[str, Collection[str]] | None = None,
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Parts of a table, one after the other, in bounded memory: the columns of the given kinds, and the `others`.
 
-    `others` are columns to have beside them, as text where the file is CSV; the rest is not read. There is at least
-    one part, if without rows.
+    These are as they are in the file, so text where it is CSV, also if they are among the first; the rest is not read.
+    `known` are levels that are not missing, even if they look so. There is at least one part, if without rows.
     """
-    wanted = [*kinds, *(name for name in others if name not in kinds)]
-    with _opened(path, format) as (source, kind, options), _explained(path):
-        for part in _parts(source, kind, options, kinds, wanted, path):
-            yield as_kinds(part.select(wanted), kinds, path)
+    with opened(path, format) as (source, kind, options), explained(path):
+        for part in _parts(source, kind, options, kinds, others, path):
+            yield as_kinds(part.select(list(kinds)), kinds, path, known), part.select(list(dict.fromkeys(others)))
 
 
-def ahead(parts: Iterator[pa.Table], most: int = 2) -> Iterator[pa.Table]:
+def ahead(parts: Iterator[T], most: int = 2) -> Iterator[T]:
     """The same parts, read in a thread of its own while the last one is worked on; so many wait at most.
 
-    Whoever leaves early does not wait for the thread: it may sit on a pipe that says nothing.
+    Whoever leaves early waits for the thread, so that it does not outlive Python, but not for long: it may sit on a
+    pipe that says nothing.
     """
     waiting: Queue[Any] = Queue(most)
     left = Event()
@@ -110,7 +133,8 @@ def ahead(parts: Iterator[pa.Table], most: int = 2) -> Iterator[pa.Table]:
         except BaseException as error:  # is raised where the parts are used
             put((None, error))
 
-    Thread(target=read, daemon=True).start()
+    thread = Thread(target=read, daemon=True)
+    thread.start()
     try:
         while True:
             part, error = waiting.get()
@@ -121,6 +145,7 @@ def ahead(parts: Iterator[pa.Table], most: int = 2) -> Iterator[pa.Table]:
             yield part
     finally:
         left.set()
+        thread.join(PATIENCE)
 
 
 def in_order(function: Callable[[T], R], parts: Iterable[T], workers: int) -> Iterator[R]:
@@ -135,32 +160,37 @@ def in_order(function: Callable[[T], R], parts: Iterable[T], workers: int) -> It
             yield waiting.popleft().result()
 
 
+def _names(source: Any, kind: str, options: Any, path: Any) -> list[str]:
+    if kind == "csv":
+        return _header(source, options, path)
+    if kind == "parquet":
+        return list(pq.read_schema(source).names)
+    return list((_first_json(source).schema if kind == "jsonl" else _arrow_reader(source).schema).names)
+
+
 def _parts(
-    source: Any, kind: str, options: Any, kinds: Mapping[str, Kind], wanted: list[str], path: Any
+    source: Any, kind: str, options: Any, kinds: Mapping[str, Kind], others: Sequence[str], path: Any
 ) -> Iterator[pa.Table]:
+    """Parts with all these columns as they are in the file; numbers of CSV are numbers, if not among the others."""
+    wanted = list(dict.fromkeys([*kinds, *others]))
     if kind == "csv":
         names = _header(source, options, path)
         _require_columns(names, path, wanted)
-        types = {name: pa.float64() if kinds.get(name) == "number" else pa.string() for name in wanted}
-        types |= _times_of_day(source, options, [name for name in wanted if kinds.get(name) == "number"])
-        convert = _convert(types, wanted, text_may_be_missing=False)  # what is kept stays as it is
-        leveled = [name for name, own in kinds.items() if own in ("category", "bool")]
+        numbers = [name for name, own in kinds.items() if own == "number" and name not in others]
+        types = dict.fromkeys(wanted, pa.string()) | dict.fromkeys(numbers, pa.float64())
+        types |= _times_of_day(source, options, numbers)
         with _naming(names):
             # Threads of Arrow's own would read several blocks before they gave the first.
             how = csv.ReadOptions(use_threads=False, block_size=BLOCK)
-            reader = csv.open_csv(source, how, options, convert)
-            for table in _tables(reader, reader.schema):
-                for name in leveled:
-                    blank = pc.is_in(table[name], strings(MISSING))
-                    table = with_column(table, name, pc.if_else(blank, nothing(pa.string()), table[name]))
-                yield table
+            convert = _convert(types, wanted, text_may_be_missing=False)
+            reader = csv.open_csv(source.native(), how, options, convert)
+            yield from _tables(reader, reader.schema)
     elif kind == "jsonl":
-        source, seen = _json_schema(source, path)
-        _require_columns(seen.names, path, [name for name in wanted if name not in kinds])
-        told = {name: TYPES.get(own, pa.string()) for name, own in kinds.items() if own in ("number", "category")}
-        fields = [pa.field(name, told.get(name) or _wide(seen, name)) for name in wanted]
+        seen = _first_json(source)
+        _require_columns(seen.column_names, path, [name for name in wanted if name not in kinds])
+        fields = [pa.field(name, _json_type(seen, name, kinds.get(name))) for name in wanted]
         read = arrow_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
-        with arrow_json.open_json(source, arrow_json.ReadOptions(block_size=BLOCK), read) as reader:
+        with arrow_json.open_json(source.native(), arrow_json.ReadOptions(block_size=BLOCK), read) as reader:
             yield from _tables(reader, reader.schema)
     elif kind == "parquet":
         file = pq.ParquetFile(source, pre_buffer=False)
@@ -173,15 +203,27 @@ def _parts(
         yield from _tables(_arrow_batches(reader), reader.schema)
 
 
-def _times_of_day(source: _Peekable, options: csv.ParseOptions, names: Sequence[str]) -> dict[str, pa.DataType]:
+def _times_of_day(source: Peekable, options: csv.ParseOptions, names: Sequence[str]) -> dict[str, pa.DataType]:
     """Types of the columns among these that hold times such as 12:30:00, by the first rows."""
-    start = source.peek()
-    whole = start[: start.rfind(b"\n") + 1] or start
+    start = _first_csv(source, options, _convert({}, names)) if names else None
+    return {} if start is None else {own.name: own.type for own in start.schema if pa.types.is_time(own.type)}
+
+
+def _with_leading_zeros(source: Peekable, options: csv.ParseOptions, path: Any) -> list[str]:
+    """The columns that hold whole numbers such as 007, by the first rows."""
+    start = _first_csv(source, options, _convert(dict.fromkeys(_header(source, options, path), pa.string())))
+    if start is None:
+        return []
+    found = (pc.any(pc.match_substring_regex(column, r"^\s*[-+]?0\d+\s*$")).as_py() for column in start.columns)
+    return [name for name, zeros in zip(start.column_names, found, strict=True) if zeros]
+
+
+def _first_csv(source: Peekable, options: csv.ParseOptions, convert: csv.ConvertOptions) -> pa.Table | None:
+    """The first rows of CSV; None where they cannot be read."""
     try:
-        schema = csv.read_csv(pa.BufferReader(whole), parse_options=options, convert_options=_convert({}, names)).schema
+        return csv.read_csv(in_memory(source.first_lines()), parse_options=options, convert_options=convert)
     except pa.ArrowInvalid:  # a line that is not whole, or wrong: the reader will say so
-        return {}
-    return {field.name: field.type for field in schema if pa.types.is_time(field.type)} if names else {}
+        return None
 
 
 def _tables(found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -194,18 +236,23 @@ def _tables(found: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.T
         yield schema.empty_table()
 
 
-def _json_schema(source: Any, path: Any) -> tuple[Any, pa.Schema]:
-    """The types of the first rows of JSON lines, and the source as it was."""
-    start = source.peek()
-    lines = start[: start.rfind(b"\n") + 1] or start
-    with _explained(path):
-        return source, arrow_json.read_json(pa.BufferReader(lines)).schema
+def _first_json(source: Peekable) -> pa.Table:
+    """The first rows of JSON lines."""
+    return arrow_json.read_json(in_memory(source.first_lines()))
 
 
-def _wide(schema: pa.Schema, name: str) -> pa.DataType:
-    """The type of a column by its first rows; whole numbers may have fractions later."""
-    kind = schema.field(name).type if name in schema.names else pa.string()
-    return pa.float64() if pa.types.is_integer(kind) else pa.string() if pa.types.is_null(kind) else kind
+def _json_type(seen: pa.Table, name: str, kind: Kind | None) -> pa.DataType:
+    """The type of a column by its first rows, or else by what the model had.
+
+    Whole numbers may have fractions later, but stay exact; dates are texts in JSON.
+    """
+    own = seen[name].type if name in seen.column_names else pa.null()
+    if pa.types.is_null(own):
+        return TYPES.get(kind or "", pa.string())
+    if pa.types.is_integer(own):
+        ends = pc.min_max(seen[name])
+        return own if max(-ends["min"].as_py(), ends["max"].as_py()) > EXACT else pa.float64()
+    return pa.string() if pa.types.is_temporal(own) else own
 
 
 def _arrow_reader(source: Any) -> Any:
@@ -224,143 +271,11 @@ def _arrow_batches(reader: Any) -> Iterator[pa.RecordBatch]:
     return iter(reader)
 
 
-@contextmanager
-def _opened(path: str | os.PathLike[str], format: Format | None) -> Iterator[tuple[Any, Format, Any]]:  # noqa: A002
-    """What Arrow reads from, the format, and for CSV how it is written."""
-    if str(path) != "-" and Path(path).is_dir():
-        raise TableError(f"{path} must be a file; it is a folder. Name a file in it.")
-    piped = str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
-    raw: Any = _pipe(path) if piped else Path(path).open("rb")  # noqa: SIM115  (closed below)
-    with raw:
-        stream = _Peekable(raw, None if piped else str(path))
-        start = stream.peek()[:8]
-        suffixes = [] if piped else [s.lower() for s in Path(path).suffixes]
-        packed = next((COMPRESSIONS[s] for s in suffixes[-1:] if s in COMPRESSIONS), None)
-        packed = packed or next((name for sign, name in COMPRESSED_STARTS.items() if start.startswith(sign)), None)
-        if packed is not None:
-            stream = _Peekable(pa.CompressedInputStream(pa.PythonFile(stream, "r"), packed))
-        with _explained(path):
-            start = stream.peek()[:8]
-        by_start = next((name for sign, name in STARTS.items() if start.startswith(sign)), "csv")
-        kind: Any = format or next((SUFFIXES[s] for s in reversed(suffixes) if s in SUFFIXES), by_start)
-        if kind in ("parquet", "arrow"):
-            yield pa.BufferReader(stream.read()) if piped or packed else str(path), kind, None
-        else:
-            if kind == "jsonl" and start.lstrip().startswith(b"["):
-                raise TableError(
-                    f"{name_of(path)} must have one JSON object on each line; it holds one array. Convert it, for "
-                    "example with: jq -c '.[]'."
-                )
-            yield stream, kind, _dialect(stream, path) if kind == "csv" else None
-
-
-def _pipe(path: Any) -> Any:
-    """Standard input, or a pipe with a name; not buffered, so that no thread that waits for it holds a lock."""
-    if str(path) != "-":
-        return Path(path).open("rb", buffering=0)
-    try:
-        return os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
-    except (OSError, ValueError):  # standard input that is no file
-        return sys.stdin.buffer
-
-
-class _Peekable:
-    """A stream whose first megabyte can be looked at before it is read; `path` is that of a file as it is."""
-
-    def __init__(self, stream: Any, path: str | None = None) -> None:
-        self._stream, self._path, self.closed = stream, path, False
-        self._start: bytes | None = None
-        self._dropped = 0
-
-    def native(self) -> Any:
-        """A file as Arrow reads it by itself, before anything was read of it; else the stream.
-
-        Threads of Arrow that read a stream ask for Python's lock, even when a process that has failed is ending.
-        """
-        if self._path is None:
-            return self
-        try:
-            file = pa.OSFile(self._path)
-        except UnicodeEncodeError:  # a name that is no UTF-8
-            return self
-        file.seek(self._dropped)
-        return file
-
-    def peek(self) -> bytes:
-        """The first megabyte, or all there is."""
-        if self._start is None:
-            found = b""
-            while len(found) < 2**20 and (more := self._stream.read(2**20 - len(found))):
-                found += bytes(more)
-            self._start = found
-        return self._start
-
-    def drop(self, count: int) -> None:
-        """Leave out the first bytes."""
-        self._start = self.peek()[count:]
-        self._dropped += count
-
-    def read(self, size: int | None = -1) -> bytes:
-        """As of any stream."""
-        start = self.peek()
-        if size is None or size < 0:
-            self._start = b""
-            parts = [start]
-            while more := self._stream.read(2**20):
-                parts.append(bytes(more))
-            return b"".join(parts)
-        if start:
-            self._start = start[size:]
-            return start[:size]
-        return bytes(self._stream.read(size) or b"")
-
-    def close(self) -> None:
-        self.closed = True
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-
-def _dialect(stream: _Peekable, path: Any) -> csv.ParseOptions:
-    """How a CSV file is written, from its first bytes: what stands between the columns.
-
-    Empty lines are left out, but where there is one column: there they are rows without a value.
-    """
-    start = stream.peek()
-    if not start.strip():
-        raise TableError(f"{name_of(path)} must have a line of column names; it is empty.")
-    for sign, what in NO_TEXT.items():
-        if start.startswith(sign):
-            raise TableError(f"{name_of(path)} must be text in UTF-8; it is {what}.")
-    if b"\0" in start:
-        raise TableError(f"{name_of(path)} must be text; it has zero bytes. Say what it is with --format.")
-    mark = len(b"\xef\xbb\xbf") if start.startswith(b"\xef\xbb\xbf") else 0
-    stream.drop(len(start) - len(start[mark:].lstrip(b"\r\n")))
-    unquoted = b"".join(_header_line(stream.peek()).split(b'"')[::2])
-    between = max(b",;\t|", key=lambda sign: unquoted.count(bytes([sign])))
-    one_column = unquoted.count(bytes([between])) == 0
-    return csv.ParseOptions(delimiter=chr(between), newlines_in_values=True, ignore_empty_lines=not one_column)
-
-
-def _header_line(start: bytes) -> bytes:
-    """The first line; a name in quotes may have line ends of its own."""
-    end = start.find(b"\n")
-    while end >= 0 and start[:end].count(b'"') % 2:
-        end = start.find(b"\n", end + 1)
-    return start if end < 0 else start[:end]
-
-
-def _header(source: _Peekable, options: csv.ParseOptions, path: Any) -> list[str]:
+def _header(source: Peekable, options: csv.ParseOptions, path: Any) -> list[str]:
     """The names of the columns."""
-    line = _header_line(source.peek()).rstrip(b"\r") + b"\n"
-    with _explained(path):
-        return list(csv.read_csv(pa.BufferReader(line), parse_options=options).schema.names)
+    line = header_line(source.peek()).rstrip(b"\r") + b"\n"
+    with explained(path):
+        return list(csv.read_csv(in_memory(line), parse_options=options).schema.names)
 
 
 def _convert(
@@ -396,26 +311,3 @@ def _naming(names: Sequence[str]) -> Iterator[None]:
     except pa.ArrowInvalid as error:
         text = re.sub(r"CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", str(error))
         raise pa.ArrowInvalid(text) from None
-
-
-@contextmanager
-def _explained(path: Any) -> Iterator[None]:
-    """Errors of Arrow as ours."""
-    try:
-        yield
-    except pa.ArrowInvalid as error:
-        text = str(error)
-        remedy = "Check the file."
-        if "UTF8" in text or "UTF-8" in text:
-            remedy = "Convert it to UTF-8, for example with: iconv -f latin1 -t utf8."
-        elif "CSV parse error" in text:
-            remedy = "Mend or remove that line."
-        elif "conversion error" in text:
-            remedy = "The model was fitted to another kind of column: mend the value, or fit again."
-        raise TableError(f"{name_of(path)} must be a table that can be read; {text}. {remedy}") from None
-    except (pa.ArrowException, EOFError) as error:
-        raise TableError(f"{name_of(path)} must be a table that can be read; {error}.") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise TableError(f"{name_of(path)} must be whole; {error}. Get the file again.") from None

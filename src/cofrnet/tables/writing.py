@@ -44,14 +44,24 @@ def writer(path: str | os.PathLike[str], format: Format | None = None) -> Iterat
         yield write
 
 
+def _as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists and the like as texts, for formats that have no others."""
+    texts = (None if value is None else json.dumps(value, default=str) for value in column.to_pylist())
+    return pa.chunked_array([list(texts)], type=pa.string())
+
+
 @contextmanager
 def _sink(stream: BinaryIO, kind: Format, between: str = ",") -> Iterator[Any]:
     opened: list[Any] = []
 
     def write(table: pa.Table) -> None:
         for name in table.column_names:
-            if pa.types.is_dictionary(table[name].type):  # files of several parts hold no changing dictionaries
+            own = table[name].type
+            views = kind == "csv" and pa.types.is_string_view(own)
+            if views or pa.types.is_dictionary(own):  # files of several parts hold no changing dictionaries
                 table = with_column(table, name, as_text(table[name]))
+            elif kind == "csv" and pa.types.is_nested(own):
+                table = with_column(table, name, _as_json(table[name]))
         if kind == "jsonl":
             rows = ({k: None if v != v else v for k, v in row.items()} for row in table.to_pylist())
             stream.write("".join(json.dumps(row, default=str, allow_nan=False) + "\n" for row in rows).encode())
