@@ -555,7 +555,7 @@ def test_pil_images_are_read_as_files_are():
 
 def test_a_training_that_runs_away_is_told():
     X, y = lines(40)
-    with pytest.raises(ValueError, match="learning_rate must be 'auto', or positive and finite"):
+    with pytest.raises(ValueError, match="learning_rate must be 'auto' or positive and finite"):
         CoFrNetImageClassifier(**SMALL | {"learning_rate": np.inf}).fit(X, y)
     model = CoFrNetImageClassifier(**SMALL | {"learning_rate": 1e30})
     with pytest.raises(ValueError, match=r"the loss must stay finite.*Lower learning_rate"):
