@@ -70,20 +70,22 @@ def tables(results: dict[str, dict[str, list[dict[str, Any]]]], order: list[str]
 
 
 def others(results: dict[str, dict[str, list[dict[str, Any]]]], order: Sequence[str]) -> list[str]:
-    """A row for each table, and on how many of them ours is better than each of the others."""
+    """A row for each table, blank where a method has not been run, and on how many ours is better than the others."""
     rows: list[str] = []
-    wins = dict.fromkeys(order[1:], 0)
+    wins: dict[str, list[bool]] = {method: [] for method in order[1:]}
     for table, methods in results.items():
         first = methods[order[0]][0]
         key, sign = ("r2", 1) if "r2" in first else ("log_loss", -1)
-        means = {method: mean(row[key] for row in methods[method]) for method in order}
+        means = {method: mean(row[key] for row in methods[method]) for method in order if method in methods}
         best = max(sign * value for value in means.values())
-        wins = {method: count + (sign * (means[order[0]] - means[method]) > 0) for method, count in wins.items()}
-        shown = [f"**{v:.4f}**" if sign * v == best else f"{v:.4f}" for v in means.values()]
+        for method in order[1:]:
+            wins[method] += [sign * (means[order[0]] - means[method]) > 0] if method in means else []
+        marks = {method: "**" if sign * value == best else "" for method, value in means.items()}
+        shown = [f"{marks[m]}{means[m]:.4f}{marks[m]}" if m in means else "" for m in order]
         rows.append(f"| {table} | {first['rows']} | {first['columns']} | {SHOWN[key][0]} | " + " | ".join(shown) + " |")
-    told = ", ".join(f"than {method} on {count}" for method, count in wins.items())
+    told = ", ".join(f"than {method} on {sum(own)} of {len(own)}" for method, own in wins.items())
     head = "| table | rows | columns | | " + " | ".join(order) + " |\n" + "|---" * (4 + len(order)) + "|"
-    return [f"Of {len(results)} tables, {order[0]} is better {told}.\n", head, *rows]
+    return [f"{order[0]} is better {told}.\n", head, *rows]
 
 
 def main() -> None:
