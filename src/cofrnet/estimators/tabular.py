@@ -237,6 +237,7 @@ class CoFrNetRegressor(RegressorMixin, TabularCoFrNet):
     solver : {"auto", "adamw", "least_squares"}
         "least_squares" is Levenberg-Marquardt from 20 starts for each member, for one target and squared error; "auto"
         takes it where the model has at most 100 parameters and the table three times as many rows, and at most 5000.
+        Neither goes with bootstrap, callbacks or a checkpoint; "auto" does not take it for a warm start.
     variant, depth, n_ladders, ladders_per_feature, interactions, n_members, bootstrap, strategy, pole, epsilon, \
 max_epochs, batch_size, learning_rate, weight_decay, dropout, early_stopping, validation_fraction, n_iter_no_change, \
 categorical_features, max_categories, monotonic_cst, scaling, warm_start, checkpoint, checkpoint_every, callbacks, \
