@@ -108,3 +108,18 @@ def test_members_and_weights():
     ).fit(X, y, sample_weight=weight)
     assert model.model_.spec.n_members == 3
     assert np.abs(model.predict(X[:100]) - y[:100]).mean() < 0.05
+
+
+def test_validation_rows_without_weight_do_not_count():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(120, 1, generator=generator, dtype=torch.float64)
+    y = x.sin()
+    right = Rows(x[:40], y[:40])
+    spoiled = Rows(x[:80], torch.cat([y[:40], y[40:80] + 9]), torch.cat([torch.full((40,), 2.0), torch.zeros(40)]))
+    losses = []
+    for validation in (right, spoiled):
+        model = CoFrNet(n_features=1, n_ladders=1, variant="F", depth=2, n_members=3, dtype=torch.float64,
+                        generator=torch.Generator().manual_seed(1))  # fmt: skip
+        trained = least_squares(model, Rows(x[80:], y[80:]), validation=validation.double(), iterations=20)
+        losses.append(trained.member_losses)
+    torch.testing.assert_close(losses[0], losses[1])
