@@ -544,7 +544,7 @@ def test_interactions_with_categories():
     assert model.score(X, y) > 0.8
 
 
-@pytest.mark.parametrize("variant", ["D", "S"])
+@pytest.mark.parametrize("variant", ["D", "S", "DL"])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("pole", ["smooth", "clamp"])
 def test_monotone_columns_are_monotone_everywhere(variant, sign, pole):

@@ -33,16 +33,18 @@ def monotone_projection(
 
     def project() -> None:
         with torch.no_grad():
+            # What full ladders read, (rungs of all, features); their weights are flat where depths differ.
+            full = None if model.full is None else model.full.weight.view(-1, model.full.n_features)
             for feature in still:
-                for bank in (model.linear, None if model.full is None else model.full.weight):
-                    if bank is not None:
-                        bank[..., feature] = 0
+                for read in (model.linear, full):
+                    if read is not None:
+                        read[..., feature] = 0
             for feature, sign in signs.items():
                 if model.linear is not None:
                     slope = model.linear[..., feature]
                     slope.copy_((sign * slope).clamp_min(0) * sign)
-                if model.full is not None:
-                    model.full.weight[..., feature] = 0
+                if full is not None:
+                    full[:, feature] = 0
                 if model.curves is None or feature not in curved:
                     continue
                 m = spec.ladders_per_feature
@@ -55,8 +57,8 @@ def monotone_projection(
                 bias[..., 1:, :] = torch.maximum(bias[..., 1:, :], epsilon - least[..., 1:, :])
                 head = model.head[..., ladders]
                 head.copy_((sign * head).clamp_min(0) * sign)
-                if model.full is not None and spec.variant == "S":
+                if full is not None and spec.variant == "S":
                     first = spec.n_features + ladders.start
-                    model.full.weight[..., first : first + m] = 0
+                    full[:, first : first + m] = 0
 
     return project
