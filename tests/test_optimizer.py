@@ -20,16 +20,23 @@ def gradients_of(model, seed):
     return [torch.randn(p.shape, generator=generator) for p in model.parameters()]
 
 
+def optimizer_of(model, way, members=1):
+    """An optimizer, which takes its way when it is made."""
+    with backend(way):
+        optimizer = Optimizer(model, members)
+    assert (optimizer.kernels is None) == (way == "reference")
+    return optimizer
+
+
 def random_steps(model, way, members=1, steps=5):
     """Steps of the optimizer down random gradients; yields those before each."""
-    optimizer = Optimizer(model, members)
+    optimizer = optimizer_of(model, way, members)
     for seed in range(steps):
         gradients = gradients_of(model, seed)
         for p, gradient in zip(model.parameters(), gradients, strict=True):
             p.grad.copy_(gradient)
         yield gradients
-        with backend(way):
-            optimizer.step(0.03, shrink=0.03 * 0.2)
+        optimizer.step(0.03, shrink=0.03 * 0.2)
 
 
 @pytest.mark.parametrize("way", BACKENDS)
@@ -99,9 +106,7 @@ def test_polar_keeps_directions_and_makes_them_as_long(shape):
 def test_no_gradient_leaves_matrices_but_for_the_decay(way):
     model = model_of()
     before = model.full.weight.detach().clone()
-    optimizer = Optimizer(model)
-    with backend(way):
-        optimizer.step(0.03, shrink=0.01)
+    optimizer_of(model, way).step(0.03, shrink=0.01)
     torch.testing.assert_close(model.full.weight.detach(), before * 0.99)
 
 
@@ -123,7 +128,7 @@ def test_gradients_too_small_to_be_squared_do_no_harm(size):
 @pytest.mark.parametrize("members", [1, 3])
 def test_each_member_is_clipped_by_its_own_norm(way, members):
     model = model_of(members)
-    optimizer = Optimizer(model, members)
+    optimizer = optimizer_of(model, way, members)
     scales = torch.tensor([3.0, 1e-3, 2.0])[:members]
     before = []
     for p, gradient in zip(model.parameters(), gradients_of(model, 1), strict=True):
@@ -131,8 +136,7 @@ def test_each_member_is_clipped_by_its_own_norm(way, members):
         p.grad.copy_(by_member.view(p.shape))
         before.append(by_member)
     norms = torch.cat(before, dim=1).norm(dim=1)
-    with backend(way):
-        optimizer.clip(1.0)
+    optimizer.clip(1.0)
     after = torch.cat([p.grad.reshape(members, -1) for p in model.parameters()], dim=1)
     expected = torch.cat(before, dim=1) * (1 / norms).clamp_max(1.0)[:, None]
     torch.testing.assert_close(after, expected, rtol=1e-5, atol=1e-7)
