@@ -11,6 +11,7 @@ import torch
 from torch.func import grad, jacrev, vmap
 
 from cofrnet.compiled import jit
+from cofrnet.compiled.settings import has_numba, uses_numba
 from cofrnet.core import backend, ladder, sensitivities, tails
 from tests.tolerances import PRODUCTS, ROUNDING
 
@@ -228,3 +229,13 @@ def test_tolerances_are_not_idle():
     difference = (ladder(a) - expected).abs().max()
     assert 0 < difference < 10 * ROUNDING[torch.float32]
     assert PRODUCTS[torch.float32] > ROUNDING[torch.float32]
+
+
+def test_backends_that_overlap_leave_nothing_behind():
+    first, second = backend("reference"), backend("reference")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not uses_numba()
+    second.__exit__(None, None, None)
+    assert uses_numba() == has_numba

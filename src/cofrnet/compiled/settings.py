@@ -17,7 +17,8 @@ DEFAULT_EPSILON: dict[Pole, float] = {"smooth": 1.0, "clamp": 0.1}
 # Inside this range eps^2, 1/eps^2 and the curvature ~ 1/eps^3 are ordinary float32 numbers.
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-12, 1e6
 
-_backend: Backend = "auto"
+_backend: Backend = "auto"  # a plain global, which torch.compile can read
+_entered: dict[object, Backend] = {}  # by context, the newest last; contexts of several threads end in any order
 
 
 def with_epsilon(pole: str, epsilon: float | None = None) -> tuple[Pole, float]:
@@ -40,18 +41,21 @@ def with_epsilon(pole: str, epsilon: float | None = None) -> tuple[Pole, float]:
 def backend(name: Backend) -> Iterator[None]:
     """Within the context, evaluate ladders one way: "auto", "fused" (numba kernels) or "reference" (plain torch).
 
-    "auto" is fused for float32 and float64 on the CPU where numba is installed, else the reference.
+    "auto" is fused for float32 and float64 on the CPU where numba is installed, else the reference. It holds for the
+    whole process, and where several contexts overlap, that of the newest.
     """
     global _backend
     if name not in get_args(Backend):
         raise ValueError(f"backend must be 'auto', 'fused' or 'reference'; got {name!r}. Choose one of the three.")
     if name == "fused" and not has_numba:
         raise ImportError("backend('fused') needs numba. Install it with: pip install numba")
-    before, _backend = _backend, name
+    context = object()
+    _entered[context] = _backend = name
     try:
         yield
     finally:
-        _backend = before
+        del _entered[context]
+        _backend = [*_entered.values()][-1] if _entered else "auto"
 
 
 has_numba = find_spec("numba") is not None
