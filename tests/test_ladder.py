@@ -303,3 +303,37 @@ def test_bad_partial_denominators_are_refused(a, error, message):
     for function in (core.ladder, core.tails, core.sensitivities, core.convergents, core.clamped):
         with pytest.raises(error, match=message):
             function(a)
+
+
+@pytest.mark.parametrize("function", [core.feature_ladders, core.feature_slopes])
+@pytest.mark.parametrize(
+    ("x", "weight", "bias", "message"),
+    [
+        ((3, 8), (1, 2, 5, 2), (1, 2, 5, 2), r"x must have shape \(p, n\) with p=5.*got \(3, 8\)"),
+        ((5, 8), (1, 2, 3, 2), (1, 2, 3, 2), r"x must have shape \(p, n\) with p=3.*got \(5, 8\)"),
+        ((3, 8), (1, 2, 3, 2), (1, 2, 3, 1), r"weight and bias must have one shape.*\(1, 2, 3, 1\)"),
+    ],
+)
+def test_features_of_shapes_that_do_not_fit_are_refused(function, x, weight, bias, message):
+    with pytest.raises(ValueError, match=message):
+        function(*(torch.ones(shape) for shape in (x, weight, bias)))
+
+
+@pytest.mark.parametrize("way", ["auto", "reference"])
+def test_slopes_and_means_along_a_path_can_be_differentiated(way):
+    generator = torch.Generator().manual_seed(0)
+    x, w, b = (
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in ((2, 4), (1, 3, 2, 2), (1, 3, 2, 2))
+    )
+    with core.backend(way):
+        assert torch.autograd.gradcheck(core.feature_slopes, (x, w, b))
+        assert torch.autograd.gradcheck(core.mean_sensitivities, (w[0], b[0]))
+
+
+@pytest.mark.parametrize("way", ["auto", "reference"])
+def test_the_ends_of_a_path_broadcast(way):
+    a, b = torch.randn(3, 1), torch.randn(3, 4)
+    with core.backend(way):
+        torch.testing.assert_close(core.mean_sensitivities(a, b), core.mean_sensitivities(a.expand(3, 4), b))
+        torch.testing.assert_close(core.mean_sensitivities(b, a), core.mean_sensitivities(b, a.expand(3, 4)))

@@ -84,7 +84,7 @@ def feature_ladders(
     x : (p, n), features first; weight, bias : (members, d+1, p, m), m ladders for each feature.
     Returns (members, p, m, n).
     """
-    kind, epsilon = resolve_pole(pole, epsilon)
+    kind, epsilon = _checked_features(x, weight, bias, pole, epsilon)
     if not isinstance(epsilon, Tensor) and fused_kernels(x, weight, bias) is not None:
         apply: Any = _FeatureLadders.apply
         return apply(x, weight, bias, epsilon, kind == "smooth")  # type: ignore[no-any-return]
@@ -96,10 +96,11 @@ def feature_slopes(
 ) -> Tensor:
     """Derivative of the ladders of `feature_ladders` by the feature each reads: sum_k w_k df/da_k.
 
-    x : (p, n); weight, bias : (members, d+1, p, m). Returns (members, p, m, n).
+    x : (p, n); weight, bias : (members, d+1, p, m). Returns (members, p, m, n), differentiable.
     """
-    kind, epsilon = resolve_pole(pole, epsilon)
-    kernels = None if isinstance(epsilon, Tensor) else fused_kernels(x, weight, bias)
+    kind, epsilon = _checked_features(x, weight, bias, pole, epsilon)
+    plain = isinstance(epsilon, Tensor) or wants_gradient(x, weight, bias)
+    kernels = None if plain else fused_kernels(x, weight, bias)
     if kernels is not None:
         return kernels.feature_slopes(x, weight, bias, epsilon, kind == "smooth")  # type: ignore[no-any-return]
     a = torch.addcmul(bias.unsqueeze(-1), weight.unsqueeze(-1), x.unsqueeze(1)).transpose(0, 1)
@@ -210,6 +211,22 @@ def _checked(a: Tensor, pole: str, epsilon: float | Tensor | None) -> tuple[Pole
     if a.ndim == 0 or a.shape[0] == 0:
         raise ValueError(
             f"a must have shape (d+1, ...) with d >= 0; got shape {tuple(a.shape)}. Add the rung axis first."
+        )
+    return resolve_pole(pole, epsilon)
+
+
+def _checked_features(
+    x: Tensor, weight: Tensor, bias: Tensor, pole: str, epsilon: float | Tensor | None
+) -> tuple[Pole, float | Tensor]:
+    if weight.ndim != 4 or weight.shape[1] == 0 or weight.shape != bias.shape:
+        raise ValueError(
+            "weight and bias must have one shape (members, d+1, p, m) with d >= 0; got "
+            f"weight {tuple(weight.shape)} and bias {tuple(bias.shape)}."
+        )
+    if x.ndim != 2 or x.shape[0] != weight.shape[2]:
+        raise ValueError(
+            f"x must have shape (p, n) with p={weight.shape[2]}, as weight has; got {tuple(x.shape)}. "
+            "Put the features first, e.g. x.T."
         )
     return resolve_pole(pole, epsilon)
 
@@ -428,6 +445,11 @@ def fused_kernels(*tensors: Tensor) -> Any | None:
         return None
     fit = all(_use_operator(t) and _is_ordinary(t) and t.dtype == tensors[0].dtype and t.numel() > 0 for t in tensors)
     return _kernels() if fit else None
+
+
+def wants_gradient(*tensors: Tensor) -> bool:
+    """Whether autograd is to differentiate what is made of these tensors."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def _value(a: Tensor, axis: int, epsilon: float, smooth: bool) -> Tensor:

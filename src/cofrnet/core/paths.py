@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cofrnet.core.ladder import fused_kernels, sensitivities, tails
+from cofrnet.core.ladder import fused_kernels, sensitivities, tails, wants_gradient
 from cofrnet.core.poles import reciprocal, resolve_pole, slope
 
 __all__ = ["mean_sensitivities", "secant_sensitivities"]
@@ -31,12 +31,13 @@ def mean_sensitivities(
     Its error falls exponentially with the nodes where the path stays away from poles. A clamped ladder may jump where
     a tail changes sign, which no such rule sees: see `secant_sensitivities`.
 
-    a, b : (d+1, ...). Returns (d+1, ...).
+    a, b : (d+1, ...), or shapes that broadcast to it. Returns (d+1, ...), differentiable.
     """
     kind, epsilon = resolve_pole(pole, epsilon)
     points, shares = _gauss_legendre(nodes)
+    a, b = (t.expand(torch.broadcast_shapes(a.shape, b.shape)) for t in (a, b))
     step = _difference(b, a)
-    kernels = None if isinstance(epsilon, Tensor) else fused_kernels(a, b)
+    kernels = None if isinstance(epsilon, Tensor) or wants_gradient(a, b) else fused_kernels(a, b)
     if kernels is None:
         total = torch.zeros_like(a)
         for first in range(0, nodes, AT_ONCE):
@@ -47,7 +48,7 @@ def mean_sensitivities(
         return total
     shape = (1, len(a), -1)
     numbers = (torch.tensor(values, dtype=a.dtype) for values in (points, shares))
-    start, step = a.contiguous().view(shape), step.contiguous().view(shape)
+    start, step = a.detach().contiguous().view(shape), step.detach().contiguous().view(shape)
     mean: Tensor = kernels.integrated_sensitivities(start, step, *numbers, epsilon, kind == "smooth")
     return mean.view(a.shape)
 
