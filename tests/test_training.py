@@ -429,3 +429,14 @@ save_file({name: value.contiguous() for name, value in model.state_dict().items(
         path.write_bytes(b"nonsense")
         with pytest.raises(ValueError, match="must be a file that a fit wrote"):
             train(small(), MultinomialLogLoss(), data, checkpoint=Checkpoint(path, 4, "one"), **run)
+
+
+def test_members_that_learn_one_epsilon_keep_the_weights_that_are_best_together():
+    x, generator = torch.randn(400, 3, generator=seeded(0)), seeded(1)
+    y = (x[:, :1] > x[:, 1:2]).float() + 0.5 * torch.randn(400, 1, generator=generator)
+    model = CoFrNet(n_features=3, n_ladders=4, n_members=5, learn_epsilon=True, generator=seeded(2))
+    data, held = Rows(x[:360], y[:360]), Rows(x[360:], y[360:])
+    options = LoopOptions(40, 32, 0.2, 0.0, patience=3, cycle=False)
+    trained = train(model, SquaredError(), data, validation=held, options=options, generator=generator)
+    (losses,) = evaluate(model, held, [SquaredError()])
+    assert float(losses.mean()) == pytest.approx(trained.history["validation_loss"][trained.best_epoch], rel=1e-5)

@@ -119,6 +119,11 @@ class CoFrNet(nn.Module):
         self._reset_head(generator)
 
     @property
+    def members_share(self) -> bool:
+        """Whether some numbers belong to all members: the epsilons, where they are learned."""
+        return self.spec.learn_epsilon
+
+    @property
     def curved(self) -> Tensor:
         """Positions of the features that have curves."""
         return torch.arange(self.spec.n_features, device=self.head.device) if self._curved is None else self._curved
