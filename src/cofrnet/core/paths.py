@@ -35,8 +35,8 @@ def mean_sensitivities(
     """
     kind, epsilon = resolve_pole(pole, epsilon)
     points, shares = _gauss_legendre(nodes)
-    a, b = (t.expand(torch.broadcast_shapes(a.shape, b.shape)) for t in (a, b))
     step = _difference(b, a)
+    a, b = a.expand_as(step), b.expand_as(step)
     kernels = None if isinstance(epsilon, Tensor) or wants_gradient(a, b) else fused_kernels(a, b)
     if kernels is None:
         total = torch.zeros_like(a)

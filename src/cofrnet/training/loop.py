@@ -85,8 +85,10 @@ class Trained:
 
     def then(self, other: Trained) -> Trained:
         """The history of both: of the training, and of another that went on from it."""
-        history = {name: [*self.history.get(name, []), *values] for name, values in other.history.items()}
-        best = len(self.history.get("loss", [])) + other.best_epoch
+        names = {**self.history, **other.history}
+        history = {name: [*self.history.get(name, []), *other.history.get(name, [])] for name in names}
+        kept_its_start = other.best_epoch < 0
+        best = self.best_epoch if kept_its_start else len(self.history.get("loss", [])) + other.best_epoch
         return Trained(history, best, self.interrupted or other.interrupted)
 
 
@@ -325,7 +327,9 @@ class _Run:
         for x, y, weight in self.data.batches(options.batch_size, self.generator):
             rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
             if y.device != optimizer.values.device:  # images of files
-                x, y = (t.to(optimizer.values.device, non_blocking=True) for t in (x, y))
+                where = optimizer.values.device
+                x, y = (t.to(where, non_blocking=True) for t in (x, y))
+                weight = None if weight is None else weight.to(where, non_blocking=True)
             losses, rows = self.crew.average(optimizer.gradient, self._gradients(x, y, weight), y.shape[0])
             step += 1
             if rows == 0:

@@ -15,6 +15,8 @@ from cofrnet.nn import CoFrNet, CoFrNetSpec
 from cofrnet.nn.ladders import Ladders
 from cofrnet.training.loop import Trained
 
+LEVEL = 1.5  # of the tails of new rungs with the clamp
+
 __all__ = ["Boosted", "add_rung", "boosted", "rungwise", "shallower", "summed"]
 
 
@@ -30,6 +32,12 @@ class Boosted(nn.Module):
         self.spec = stage.spec
         self.stage = stage
         self._earlier = [model.requires_grad_(False).eval() for model in earlier]  # in a list: not trained, not saved
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Boosted:
+        """Earlier stages go where the stage goes, such as to a GPU."""
+        for model in self._earlier:
+            model._apply(fn, recurse)
+        return super()._apply(fn, recurse)
 
     def member_scores(self, x: Tensor) -> Tensor:
         """Scores of all stages together. Shapes: x (n, p); returns (n, 1, q)."""
@@ -128,8 +136,8 @@ def shallower(spec: CoFrNetSpec, depth: int) -> CoFrNetSpec:
 def add_rung(model: CoFrNet, spec: CoFrNetSpec) -> CoFrNet:
     """A CoFrNet of the deeper `spec` that starts as the same function: its ladders get rungs that change nothing yet.
 
-    For the smooth reciprocal a new rung is 0, where r = 0 and steepest; for the clamp its bias is 1000, where r is
-    0.001.
+    For the smooth reciprocal a new rung is 0, where r = 0 and steepest. For the clamp its tail is a number b well away
+    from the pole, and the bias of the rung above is less by 1/b. Either way it can learn from the first step on.
     """
     grown = CoFrNet(spec, dtype=model.head.dtype)
     with torch.no_grad():
@@ -145,11 +153,19 @@ def add_rung(model: CoFrNet, spec: CoFrNetSpec) -> CoFrNet:
 
 
 def _copy_rungs(old: Ladders, new: Ladders) -> None:
-    (old_weight, old_bias), (weight, bias) = old.full_rungs(), new.full_rungs()
-    weight, bias = torch.zeros_like(weight), torch.full_like(bias, 0.0 if new.pole == "smooth" else 1000.0)
+    (old_weight, old_bias), (weight, bias) = old.full_rungs(), new.full_rungs()  # (members, rungs, L, ...)
+    weight, exists = torch.zeros_like(weight), ~bias.isinf()
     rungs = old_weight.shape[1]
     weight[:, :rungs] = old_weight
-    bias[:, :rungs] = torch.where(old_bias.isinf(), bias[:, :rungs], old_bias)
+    known = torch.zeros_like(exists)
+    known[:, :rungs] = ~old_bias.isinf()
+    bias = torch.zeros_like(bias)
+    bias[:, :rungs][known[:, :rungs]] = old_bias[known[:, :rungs]]
+    if new.pole == "clamp":
+        level = max(LEVEL, 2 * float(new.epsilon))
+        added = exists & ~known
+        bias[added] = level
+        bias[:, :-1][added[:, 1:]] -= 1 / level  # of the rung above one that is added, itself new or not
     new.weight.copy_(new.packed(weight.flatten(1), weights=True).view(new.weight.shape))
     new.bias.copy_(new.packed(bias.flatten(1), weights=False).view(new.bias.shape))
     if new.log_epsilon is not None and old.log_epsilon is not None:
