@@ -20,6 +20,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_class_weight
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 from cofrnet.estimators.interactions import stands_out
@@ -263,6 +264,25 @@ def test_a_first_pass_that_fails_leaves_nothing():
         model.partial_fit(X, y, ["no", "perhaps"])
 
 
+def test_parts_have_the_pairs_that_are_asked_for():
+    X, y = make_friedman1(400, random_state=0)
+    assert CoFrNetRegressor(**QUICK, variant="D", interactions=[(0, 1)]).partial_fit(X, y).pairs_ == [(0, 1)]
+    assert CoFrNetRegressor(**QUICK, variant="D", interactions=1).partial_fit(X, y).pairs_ == [(0, 1)]
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"no": 0.3, "yes": 2.0}])
+def test_rows_to_stop_by_have_the_weights_of_their_classes(class_weight):
+    X, y, _ = messy(600)
+    rare = np.flatnonzero((y == "yes") | (np.arange(600) % 3 > 0))
+    model = CoFrNetClassifier(**QUICK, class_weight=class_weight)
+    model.fit(X.iloc[rare[:300]], y[rare[:300]], X_val=X.iloc[rare[300:]], y_val=y[rare[300:]])
+    weight = compute_class_weight(class_weight, classes=model.classes_, y=y[rare[:300]])
+    expected = log_loss(
+        y[rare[300:]], model.predict_proba(X.iloc[rare[300:]]), sample_weight=weight[(y[rare[300:]] == "yes") * 1]
+    )
+    assert model.history_["validation_loss"][model.best_epoch_] == pytest.approx(expected, rel=1e-4)
+
+
 def test_warm_start_goes_on():
     X, y = make_friedman1(400, random_state=0)
     model = CoFrNetRegressor(**QUICK, warm_start=True).fit(X, y)
@@ -333,6 +353,20 @@ def test_least_squares_ignores_nothing_that_is_asked_for(tmp_path):
     assert epochs == [0, 1, 2]
     with pytest.raises(ValueError, match="solver must be 'adamw' or 'auto' with callbacks"):
         model.set_params(solver="least_squares").fit(X, X[:, 0])
+    asked = [
+        {"max_epochs": 2},
+        {"learning_rate": 0.01},
+        {"weight_decay": 1.0},
+        {"dropout": 0.1},
+        {"n_iter_no_change": 2},
+    ]
+    for parameters in asked:
+        assert CoFrNetRegressor(**SMALL, **parameters).fit(X, X[:, 0]).model_.head.dtype == torch.float32
+    model = CoFrNetRegressor(**SMALL, solver="least_squares", warm_start=True).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="solver must be 'adamw' to go on from the model there is"):
+        model.fit(X, X[:, 0])
+    with pytest.raises(ValueError, match=r"got \d+ parameters and 4500 rows, which take \d+ GB. Take fewer ladders"):
+        CoFrNetRegressor(solver="least_squares").fit(np.zeros((5000, 10)) + np.arange(5000)[:, None], np.arange(5000.0))
 
 
 def test_rows_without_weight_say_nothing_of_pairs():

@@ -119,7 +119,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         """Weights (q, p) and intercepts (q,) of the linear model that training starts from."""
         raise NotImplementedError
 
-    def _balance(self, y: NDArray[Any], weight: Floats | None) -> Floats | None:
+    def _balance(self, y: NDArray[Any], weight: Floats | None, like: NDArray[Any] | None = None) -> Floats | None:
         return weight
 
     # ------------------------------------------------------------------------------ reading
@@ -214,6 +214,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         self._check_parameters()
         require_both(X_val, y_val)
         again = self.warm_start and hasattr(self, "model_")
+        if again:
+            self._require_one_model()
         self.target_name_ = name_of(y)
         columns = self._read(X, reset=not again)
         n = len(columns[0])
@@ -234,7 +236,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             x_val = torch.from_numpy(self.encoder_.encode(self._read(X_val, reset=False)))
             t_val = self._checked_targets(y_val, reset=False)
             require_same_length(len(x_val), len(t_val))
-            validation = Rows(x_val, torch.from_numpy(t_val))
+            own = self._balance(t_val, None, like=targets)
+            validation = chosen_rows(x_val, t_val, own, np.arange(len(t_val)))
         if self._solves_least_squares(data):
             self.pairs_ = []
             self._fit_least_squares(data, validation, generator)
@@ -249,9 +252,14 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             if interrupted:
                 self._record(Trained())
             else:
-                self._train(data, validation, linear, generator)
+                self._train(data, validation, linear, generator, again)
         self.profile_ = self._profile(columns, x.numpy())
         return self
+
+    def _require_one_model(self) -> None:
+        """Refuse to go on from a boosted model: its groups correct each other, and are not trained side by side."""
+        boosted = self.model_.spec.n_members != self.n_members and self.strategy == "boosted"
+        require(not boosted, "strategy", self.strategy, "'joint' or 'rungwise' to go on from the model there is")
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
@@ -260,6 +268,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _pass(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         self._check_parameters()
+        if not first:
+            self._require_one_model()
         self.target_name_ = name_of(y)
         columns = self._read(X, reset=first)
         targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"))
@@ -269,12 +279,13 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         if first:
             self.encoder_ = self._learn_columns(columns, targets, weight, np.arange(len(targets)))
-            self.pairs_ = []
         x = torch.from_numpy(self.encoder_.encode(columns))
         data = chosen_rows(x, targets, weight, np.arange(len(targets)))
         if first:
-            self.model_ = CoFrNet(self._spec(), generator=generator)
-            self._linear_model(data).start(self.model_)
+            linear = self._linear_model(data)
+            self.pairs_, _ = self._pairs(data, None, linear, generator)
+            self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
+            linear.start(self.model_)
         else:
             self._go_on_in_single_precision()
         options = replace(self._options(len(data)), max_epochs=1, weight_decay=0.0, cycle=False)
@@ -430,13 +441,20 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
     def _solves_least_squares(self, data: Rows) -> bool:
         return False
 
-    def _train(self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator) -> Trained:
-        """Train `model_` by the strategy asked for, or put another in its place."""
+    def _train(
+        self,
+        data: Rows,
+        validation: Rows | None,
+        linear: LinearModel,
+        generator: torch.Generator,
+        again: bool = False,
+    ) -> Trained:
+        """Train `model_` by the strategy asked for, or put another in its place; go on from it if `again`."""
         to_beat = None if validation is None else float(evaluate(linear, validation, [self._losses()[0]])[0])
         if self.bootstrap:
             data = data.bootstrapped(self.n_members, generator)
         spec = self.model_.spec
-        if self.strategy == "joint":
+        if self.strategy == "joint" or again:  # what is there has all its rungs
             options = self._options(len(data), to_beat)
             trained = self._run(self.model_, data, validation, generator, options, self._projection(data))
         else:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
@@ -52,10 +52,16 @@ class Classes:
             )
         return codes.astype(np.float32) if len(self.classes_) == 2 else codes
 
-    def _balance(self, y: NDArray[Any], weight: Floats | None) -> Floats | None:
+    def _balance(self, y: NDArray[Any], weight: Floats | None, like: NDArray[Any] | None = None) -> Floats | None:
+        """Weights of rows with targets y, those of their classes included, which are made for the targets `like`."""
         if self.class_weight is None:
             return weight
-        balanced = compute_sample_weight(self.class_weight, self.classes_[y.astype(np.int64)])
+        codes = (y if like is None else like).astype(np.int64)
+        known, of_classes = np.unique(codes), np.ones(len(self.classes_))
+        of_classes[known] = compute_class_weight(
+            self.class_weight, classes=self.classes_[known], y=self.classes_[codes]
+        )
+        balanced = of_classes[y.astype(np.int64)]
         if balanced.min() < 0 or not np.isfinite(balanced).all() or not balanced.any():
             raise ValueError(
                 "class_weight must be 0 or more for each class, and not 0 for all; "

@@ -205,7 +205,8 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
             given, t_val = as_images(X_val, self.to_one_), self._checked_targets(y_val, reset=False)
             require_same_length(len(given), len(t_val))
             self._require_shape(given)
-            validation = Rows(given, torch.from_numpy(np.asarray(t_val)))
+            own = self._balance(t_val, None, like=targets)
+            validation = chosen_rows(given, t_val, own, np.arange(len(t_val)))
         self._record(self._run(self.model_, data, validation, generator, self._options(len(data))))
         self._settle(data.x[torch.from_numpy(evenly(len(data), SETTLED))])
         return self

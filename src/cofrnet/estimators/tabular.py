@@ -40,6 +40,7 @@ __all__ = ["CoFrNetClassifier", "CoFrNetRegressor"]
 Floats = NDArray[np.floating[Any]]
 
 STARTS, SMALL_PARAMETERS, SMALL_ROWS = 20, 100, 5000  # of second-order least squares
+MOST_NUMBERS = 250_000_000  # 2 GB in float64, several of which least squares has at a time
 
 
 # The constructors are written out, twice: scikit-learn reads their signature.
@@ -101,7 +102,7 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     scaling : {"quantile", "standard", "minmax"}
         How numeric columns are scaled; "quantile" withstands heavy tails and outliers.
     warm_start : bool
-        Whether `fit` goes on from the model there is.
+        Whether `fit` goes on from the model there is, all of it at once; a boosted one is refused.
     checkpoint : path, optional
         File that the fit writes every `checkpoint_every` epochs and resumes from.
     checkpoint_every : int
@@ -235,9 +236,10 @@ class CoFrNetRegressor(RegressorMixin, TabularCoFrNet):
     loss : {"squared_error", "absolute_error", "huber"} or callable
         A callable takes scores (n, members, q) and scaled targets (n, q) and returns the cost of each row and member.
     solver : {"auto", "adamw", "least_squares"}
-        "least_squares" is Levenberg-Marquardt from 20 starts for each member, for one target and squared error; "auto"
-        takes it where the model has at most 100 parameters and the table three times as many rows, and at most 5000.
-        Neither goes with bootstrap, callbacks or a checkpoint; "auto" does not take it for a warm start.
+        "least_squares" is Levenberg-Marquardt from 20 starts for each member, for one target and squared or absolute
+        error; it has no epochs, rates, decay or dropout, and does not go with bootstrap, callbacks or a checkpoint.
+        "auto" takes it where the model has at most 100 parameters and the table three times as many rows, and at most
+        5000, unless one of these is asked for, or a warm start.
     variant, depth, n_ladders, ladders_per_feature, interactions, n_members, bootstrap, strategy, pole, epsilon, \
 max_epochs, batch_size, learning_rate, weight_decay, dropout, early_stopping, validation_fraction, n_iter_no_change, \
 categorical_features, max_categories, monotonic_cst, scaling, warm_start, checkpoint, checkpoint_every, callbacks, \
@@ -380,12 +382,31 @@ device, random_state, verbose
             needed += "pairs or constraints"
             require(possible, "solver", self.solver, needed)
             require(not asked, "solver", self.solver, f"'adamw' or 'auto' with {' and '.join(asked)}")
+            again = self.warm_start and hasattr(self, "model_")
+            require(not again, "solver", self.solver, "'adamw' to go on from the model there is")
+            self._require_room(len(data))
             return True
         if self._spec().total_ladders == 0:  # linear: nothing to solve for
             return False
-        each = self._spec().n_parameters // self.n_members
-        small = each <= SMALL_PARAMETERS and 3 * each <= len(data) <= SMALL_ROWS
-        return self.solver == "auto" and possible and small and not asked and not self.warm_start
+        small = self._parameters_of_member() <= SMALL_PARAMETERS and len(data) <= SMALL_ROWS
+        small = small and 3 * self._parameters_of_member() <= len(data)
+        free = all(getattr(self, name) == "auto" for name in ("max_epochs", "learning_rate", "weight_decay"))
+        free = free and self.dropout == 0 and self.n_iter_no_change is None and not self.warm_start
+        return self.solver == "auto" and possible and small and free and not asked
+
+    def _parameters_of_member(self) -> int:
+        return self._spec().n_parameters // self.n_members
+
+    def _require_room(self, n: int) -> None:
+        """Refuse least squares whose slopes (starts, n, parameters) or equations would not fit into memory."""
+        each = self._parameters_of_member()
+        numbers = STARTS * self.n_members * each * max(n, each)
+        if numbers > MOST_NUMBERS:
+            raise ValueError(
+                f"solver='least_squares' must have room for its equations; got {each} parameters and {n} rows, which "
+                f"take {numbers * 8 / 1e9:.0f} GB. Take fewer ladders (n_ladders, ladders_per_feature, depth), "
+                "or solver='adamw'."
+            )
 
     def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
         spec = self._spec()

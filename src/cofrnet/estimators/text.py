@@ -225,7 +225,8 @@ class CoFrNetTextClassifier(
             t_val = self._checked_targets(y_val, reset=False)
             texts_val = as_texts(X_val)
             require_same_length(len(texts_val), len(t_val))
-            validation = chosen_rows(self._encoded(texts_val), t_val, None, np.arange(len(t_val)))
+            own = self._balance(t_val, None, like=targets)
+            validation = chosen_rows(self._encoded(texts_val), t_val, own, np.arange(len(t_val)))
         self._train(data, validation, rng, again)
         self._keep_statistics([texts[i] for i in rows])
         return self
