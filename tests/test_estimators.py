@@ -711,3 +711,10 @@ def test_dates_are_no_targets():
 def test_lazy_frames_are_to_be_collected():
     with pytest.raises(ValueError, match=r"got a LazyFrame. Call its collect\(\) first"):
         CoFrNetRegressor(**QUICK).fit(pl.LazyFrame({"a": [1.0, 2.0]}), [1.0, 2.0])
+
+
+def test_a_class_that_the_first_part_has_not_is_hardly_ever_said():
+    X, y = load_iris(return_X_y=True)
+    model = CoFrNetClassifier(**QUICK).partial_fit(X[:100], y[:100], [0, 1, 2])
+    assert model.predict_proba(X[:100])[:, 2].mean() < 0.05
+    assert model.score(X[:100], y[:100]) > 0.95

@@ -229,6 +229,37 @@ def test_impossible_formulas_are_refused():
         model.to_sympy("simple")
 
 
+TAKEN = {
+    "python": ["_inputs", "_reciprocal", "sum", "zip", "len", "list", "class", "match", "MODEL"],
+    "c": ["column_of", "knot_value", "INPUTS", "strcmp", "strange", "exp", "int", "main", "reads"],
+    "javascript": ["MODEL", "modelInputs", "Map", "class", "module"],
+    "sql": ["select", "Order", "table", "s0"],
+}
+FREE = {
+    "python": ["score", "model", "predict", "scale"],
+    "c": ["score", "model", "risk"],
+    "javascript": ["score", "model", "risk"],
+    "sql": ["people", "scale", "level", "offset", "head", "reads", "MODEL"],
+}
+
+
+@pytest.mark.parametrize("language", list(TAKEN))
+def test_names_that_mean_something_else_are_refused(language):
+    model, frame = small()
+    for name in TAKEN[language]:
+        with pytest.raises(ValueError, match=f"name must not mean something else.*got name='{name}'"):
+            model.to_code(language, name)
+    for name in FREE[language]:
+        program = model.to_code(language, name)
+        if language == "python":
+            space = {}
+            exec(program, space)
+            row = frame.iloc[0].to_dict()
+            assert space[name](row)[0] == pytest.approx(model.predict(frame.iloc[:1])[0], rel=1e-4)
+        if language == "sql":
+            np.testing.assert_allclose(in_sqlite(model, frame, name), model.predict(frame), rtol=1e-4)
+
+
 def in_sqlite(model, frame, name="people"):
     connection = sqlite3.connect(":memory:")
     frame.to_sql(name, connection, index=False)

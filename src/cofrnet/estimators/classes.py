@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils import assert_all_finite
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,6 +22,8 @@ from cofrnet.training import LogLoss, Loss, MultinomialLogLoss
 __all__ = ["Classes"]
 
 Floats = NDArray[np.floating[Any]]
+
+ABSENT = 5.0  # how much lower the score of a class starts that no row has
 
 
 class Classes:
@@ -68,6 +71,25 @@ class Classes:
                 f"got class_weight={self.class_weight!r}."
             )
         return balanced if weight is None else balanced * weight
+
+    def _logistic(
+        self, regression: LogisticRegression, x: Any, y: NDArray[Any], weight: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Weights (q, p) and intercepts (q,) of a logistic regression on rows that may not have all classes.
+
+        What is never seen is hardly ever said; where there is one class alone, all are 0.
+        """
+        present, q = np.unique(y).astype(np.int64), self._count_outputs()
+        coefficients, intercepts = np.zeros((q, x.shape[1])), np.zeros(q)
+        if len(present) < 2:
+            return coefficients, intercepts
+        fitted = regression.fit(x, y, sample_weight=weight)
+        if q == 1:
+            return fitted.coef_, fitted.intercept_
+        intercepts[:] = -ABSENT
+        shares = np.array([[-0.5], [0.5]]) if len(present) == 2 else 1.0  # of one score for the second of two
+        coefficients[present], intercepts[present] = shares * fitted.coef_, np.ravel(shares * fitted.intercept_)
+        return coefficients, intercepts
 
     def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
         q = self._count_outputs()

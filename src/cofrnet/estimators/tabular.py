@@ -217,15 +217,7 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
             return self._partial_fit(X, y, sample_weight, first)
 
     def _linear_start(self, x: Floats, y: NDArray[Any], weight: Floats | None) -> tuple[Floats, Floats]:
-        present = np.unique(y)
-        q, p = self._count_outputs(), x.shape[1]
-        coefficients, intercepts = np.zeros((q, p)), np.zeros(q)
-        if len(present) > 1:
-            fitted = LogisticRegression(max_iter=100, tol=1e-3).fit(x, y, sample_weight=weight)
-            where = slice(None) if q == 1 else present.astype(np.int64)
-            if q == 1 or len(present) > 2:
-                coefficients[where], intercepts[where] = fitted.coef_, fitted.intercept_
-        return coefficients, intercepts
+        return self._logistic(LogisticRegression(max_iter=100, tol=1e-3), x, y, weight)
 
 
 class CoFrNetRegressor(RegressorMixin, TabularCoFrNet):

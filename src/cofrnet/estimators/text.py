@@ -39,7 +39,6 @@ __all__ = ["CoFrNetTextClassifier"]
 Floats = NDArray[np.floating[Any]]
 
 BAG_WIDTH = 32
-ABSENT = 5.0
 LINEAR_C = 3.0  # of the logistic regression that ladders start from: underfitted, so that they have something to learn
 RELEVANCE = 0.75  # power of the relevance of words
 AT_ONCE = 4096  # texts, for bounded memory
@@ -422,21 +421,10 @@ class CoFrNetTextClassifier(
         bag: Any = data.x
         shape = (len(bag), len(self.vocabulary_))
         x = csr_matrix((bag.weights.numpy(), bag.ids.numpy(), bag.offsets.numpy()), shape=shape)
-        y, q = data.y.numpy().astype(np.int64), self._count_outputs()
-        weight, intercept = torch.zeros(shape[1], q), torch.zeros(q)
-        present = np.unique(y)
-        if len(present) > 1:
-            fitted = LogisticRegression(C=LINEAR_C).fit(
-                x, y, sample_weight=None if data.weight is None else data.weight.numpy()
-            )
-            found = fitted.coef_.T, fitted.intercept_
-            if q > 1 and len(present) == 2:  # one score for the second of two: half of it for each
-                found = found[0] * [[-0.5, 0.5]], found[1] * np.array([-0.5, 0.5])
-            where = slice(None) if q == 1 else torch.from_numpy(present)
-            weight[:, where], intercept[where] = (torch.from_numpy(part).float() for part in found)
-            if q > 1:  # what is never seen is never said
-                intercept[np.setdiff1d(np.arange(q), present)] = -ABSENT
-        return weight, intercept
+        own = None if data.weight is None else data.weight.numpy()
+        found = self._logistic(LogisticRegression(C=LINEAR_C), x, data.y.numpy(), own)
+        weight, intercept = (torch.from_numpy(part).float() for part in found)
+        return weight.T.contiguous(), intercept
 
     # ------------------------------------------------------------------------------ predicting
 

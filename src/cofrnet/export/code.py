@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -16,14 +17,6 @@ from cofrnet.export.plan import Plan, digits_of, number
 from cofrnet.export.sql import to_sql
 
 __all__ = ["LANGUAGES", "to_code"]
-
-# Names that mean something in one of the programs already.
-TAKEN = re.compile(
-    "MODEL|json|math|main|modelInputs|modelScores|reciprocal|denominators|ladderValues|module|scaled|knot|hat|hat_height|"
-    "alias|alias_place|level|reads|rung|linear|intercept|head|scale|offset|auto|char|const|default|do|double|enum|extern|float|goto|int|long|register|short|"
-    "signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|case|catch|debugger|delete|export|function|"
-    "instanceof|let|new|super|this|throw|typeof|var"
-)
 
 
 def to_code(plan: Plan, language: str, name: str = "score") -> str:
@@ -41,9 +34,33 @@ def to_code(plan: Plan, language: str, name: str = "score") -> str:
         raise ValueError(f"language must be one of {sorted(LANGUAGES)}; got language={language!r}.")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"name must be an identifier; got name={name!r}. Use letters, digits and underscores.")
-    if keyword.iskeyword(name) or TAKEN.fullmatch(name):
+    if _is_taken(name, language):
         raise ValueError(f"name must not mean something else in the program; got name={name!r}. Choose another.")
     return LANGUAGES[language](plan, name)
+
+
+# Words of each language, and names that what it includes may declare.
+RESERVED = {
+    "python": "|".join([*keyword.kwlist, *keyword.softkwlist]),
+    "javascript": "arguments|await|break|case|catch|class|debugger|default|delete|do|enum|eval|export|extends|finally|"
+    "implements|import|in|instanceof|interface|new|null|package|private|protected|public|static|super|switch|this|"
+    "throw|try|undefined|var|void|with|yield|exports|require|globalThis",
+    "c": "auto|break|case|default|do|enum|extern|float|goto|inline|long|main|register|restrict|short|signed|sizeof|"
+    "struct|switch|typedef|union|unsigned|volatile|_.*|str[a-z].*|mem[a-z].*|"
+    + "|".join(f"{function}[fl]?" for function in dir(math)),
+    "sql": "all|analyze|and|any|array|as|asc|between|both|by|case|cast|check|column|constraint|create|cross|current|"
+    "default|delete|desc|distinct|do|drop|else|end|except|exists|false|for|foreign|from|full|grant|group|having|in|"
+    "index|inner|insert|intersect|into|is|join|left|like|limit|natural|not|null|on|or|order|outer|primary|references|"
+    r"right|select|set|table|then|to|true|union|unique|update|user|using|values|when|where|window|with|s\d+",
+}
+
+
+def _is_taken(name: str, language: str) -> bool:
+    """Whether a name is a word of the language, or of the program around it."""
+    comments, texts, slots = r"/\*.*?\*/", r'"[^"\n]*"', r"\{\w+(!r)?\}|%\(\w+\)s"
+    text = re.sub(f"{comments}|{texts}|{slots}", "", TEMPLATES.get(language, ""), flags=re.DOTALL)
+    flags = re.IGNORECASE if language == "sql" else 0
+    return bool(re.fullmatch(RESERVED[language], name, flags)) or name in re.findall(r"\w+", text)
 
 
 def _json(plan: Plan) -> str:
@@ -425,6 +442,7 @@ def _c(plan: Plan, name: str) -> str:
     )
 
 
+TEMPLATES = {"python": _PYTHON, "javascript": _JAVASCRIPT, "c": _C}
 LANGUAGES: dict[str, Callable[[Plan, str], str]] = {
     "python": _python,
     "c": _c,
