@@ -25,7 +25,7 @@ from cofrnet.estimators.checks import (
     require,
     require_same_length,
 )
-from cofrnet.estimators.columns import as_columns, is_categorical
+from cofrnet.estimators.columns import as_columns, is_categorical, unmasked
 from cofrnet.estimators.defaults import Goal, loop_options
 from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
@@ -105,7 +105,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     # ------------------------------------------------------------------------------ what y means, to be filled in
 
-    def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
+    def _checked_targets(self, y: Any, reset: bool, weight: Floats | None = None) -> NDArray[Any]:
         """y as numbers for the loss; with `reset`, learn what they stand for (classes, scale)."""
         raise NotImplementedError
 
@@ -126,6 +126,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _read(self, X: Any, reset: bool) -> list[Any]:
         """Columns of X, checked as scikit-learn does."""
+        X = unmasked(X)
         columns = as_columns(X)
         if columns is None:
             X = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False)
@@ -148,6 +149,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         natural = [is_categorical(column) for column in columns]
         if isinstance(chosen, str) and chosen == "auto":
             return natural
+        fits = chosen is None or (np.iterable(chosen) and not isinstance(chosen, str))
+        require(fits, "categorical_features", chosen, "'auto', or a list of names or positions")
         chosen = [] if chosen is None else list(chosen)
         if len(chosen) == len(names) and all(isinstance(c, bool | np.bool_) for c in chosen):
             chosen = [j for j, c in enumerate(chosen) if c]
@@ -192,14 +195,18 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         require(self.depth <= MOST_DEPTH, "depth", self.depth, f"{MOST_DEPTH} or less")
         patience, epochs, rate, decay = self.n_iter_no_change, self.max_epochs, self.learning_rate, self.weight_decay
         require(patience is None or is_whole(patience, 1), "n_iter_no_change", patience, "None, or 1 or more")
-        require(epochs == "auto" or is_whole(epochs, 1), "max_epochs", epochs, "'auto', or 1 or more")
-        require(rate == "auto" or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
-        fits = decay == "auto" or decay == 0 or is_number(decay, 0)
+        automatic = [isinstance(value, str) and value == "auto" for value in (epochs, rate, decay)]
+        require(automatic[0] or is_whole(epochs, 1), "max_epochs", epochs, "'auto', or 1 or more")
+        require(automatic[1] or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
+        fits = automatic[2] or is_number(decay, -1e-300)
         require(fits, "weight_decay", decay, "'auto', or 0 or more and finite")
         share, dropout, epsilon = self.validation_fraction, self.dropout, self.epsilon
         require(is_number(share, 0, 1), "validation_fraction", share, "between 0 and 1")
         require(dropout == 0 or is_number(dropout, 0, 1), "dropout", dropout, "0 or more and less than 1")
         require(epsilon is None or is_number(epsilon, 0), "epsilon", epsilon, "None or positive and finite")
+        require(self.callbacks is None or np.iterable(self.callbacks), "callbacks", self.callbacks, "None, or a list")
+        path = self.checkpoint
+        require(path is None or not Path(path).is_dir(), "checkpoint", path, "the path of a file, not of a folder")
         device_named(self.device)
         strategies = ("joint", "boosted", "rungwise")
         require(self.strategy in strategies, "strategy", self.strategy, "'joint', 'boosted' or 'rungwise'")
@@ -215,18 +222,20 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         require_both(X_val, y_val)
         again = self.warm_start and hasattr(self, "model_")
         if again:
-            self._require_one_model()
+            self._require_same_structure()
         self.target_name_ = name_of(y)
         columns = self._read(X, reset=not again)
         n = len(columns[0])
-        targets = self._checked_targets(y, reset=not again)
+        given = checked_weight(sample_weight, n)
+        targets = self._checked_targets(y, reset=not again, weight=given)
         require_same_length(n, len(targets))
         if n < 2:
             raise ValueError(f"X must have at least two rows to fit; got n_samples={n}. Pass more rows.")
-        weight = self._balance(targets, checked_weight(sample_weight, n))
+        weight = self._balance(targets, given)
         rng = self._draws()
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         rows, held = self._split(targets, rng, X_val is not None, weight)
+        rows = _that_count(rows, weight)
         if not again:
             self.encoder_ = self._learn_columns(columns, targets, weight, rows)
         x = torch.from_numpy(self.encoder_.encode(columns))
@@ -256,10 +265,35 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         self.profile_ = self._profile(columns, x.numpy())
         return self
 
-    def _require_one_model(self) -> None:
-        """Refuse to go on from a boosted model: its groups correct each other, and are not trained side by side."""
-        boosted = self.model_.spec.n_members != self.n_members and self.strategy == "boosted"
+    def _require_same_structure(self) -> None:
+        """Refuse to go on from a model that is not the one now asked for.
+
+        Nor from a boosted one: its groups correct each other, and are not trained side by side.
+        """
+        there, asked = self.model_.spec, self._spec()
+        boosted = there.n_members != asked.n_members and self.strategy == "boosted"
         require(not boosted, "strategy", self.strategy, "'joint' or 'rungwise' to go on from the model there is")
+        for name in ("variant", "depth", "n_ladders", "ladders_per_feature", "n_members", "pole", "epsilon", "dropout"):
+            own = getattr(there, name)
+            require(own == getattr(asked, name), name, getattr(self, name), f"{own!r}, as in the fit to go on from")
+        wanted, pairs = self.interactions, self.pairs_
+        if isinstance(wanted, int | np.integer):
+            same = len(pairs) <= wanted and bool(pairs) == bool(wanted)
+        else:
+            same = pairs == self._named()
+        require(same, "interactions", wanted, f"the {len(pairs)} pairs of the fit to go on from")
+
+    def _named(self) -> list[tuple[int, int]]:
+        """Positions of the pairs of columns that `interactions` names."""
+        wanted, names = self.interactions, self._names()
+        require(np.iterable(wanted) and not isinstance(wanted, str), "interactions", wanted, "a number, or pairs")
+        assert not isinstance(wanted, int)
+        for pair in wanted:
+            fits = np.iterable(pair) and not isinstance(pair, str) and len(set(pair)) == len(pair) == 2
+            require(fits, "interactions", wanted, "pairs of different columns")
+        pairs = [tuple(position_of(c, names, "interactions") for c in pair) for pair in wanted]
+        require(all(i != j for i, j in pairs), "interactions", wanted, "pairs of different columns")
+        return pairs  # type: ignore[return-value]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
@@ -269,18 +303,20 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
     def _pass(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         self._check_parameters()
         if not first:
-            self._require_one_model()
+            self._require_same_structure()
         self.target_name_ = name_of(y)
         columns = self._read(X, reset=first)
-        targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"))
+        given = checked_weight(sample_weight, len(columns[0]))
+        targets = self._checked_targets(y, reset=first and not hasattr(self, "classes_"), weight=given)
         require_same_length(len(columns[0]), len(targets))
-        weight = self._balance(targets, checked_weight(sample_weight, len(targets)))
+        weight = self._balance(targets, given)
         rng = self._draws()
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
+        rows = _that_count(np.arange(len(targets)), weight)
         if first:
-            self.encoder_ = self._learn_columns(columns, targets, weight, np.arange(len(targets)))
+            self.encoder_ = self._learn_columns(columns, targets, weight, rows)
         x = torch.from_numpy(self.encoder_.encode(columns))
-        data = chosen_rows(x, targets, weight, np.arange(len(targets)))
+        data = chosen_rows(x, targets, weight, rows)
         if first:
             linear = self._linear_model(data)
             self.pairs_, _ = self._pairs(data, None, linear, generator)
@@ -312,9 +348,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         """Positions of the pairs of columns that get ladders of their own, and whether finding them was interrupted."""
         wanted, names = self.interactions, self._names()
         if not isinstance(wanted, int | np.integer):
-            pairs = [tuple(position_of(c, names, "interactions") for c in pair) for pair in wanted]
-            require(all(len(set(p)) == 2 for p in pairs), "interactions", wanted, "pairs of different columns")
-            return pairs, False  # type: ignore[return-value]
+            return self._named(), False
         require(wanted >= 0, "interactions", wanted, "0 or more, or a list of pairs")
         if wanted == 0 or len(names) < 2:
             return [], False
@@ -354,11 +388,16 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         given, names = self.monotonic_cst, self._names()
         if given is None:
             return {}
-        if not isinstance(given, dict):
-            require(len(given) == len(names), "monotonic_cst", given, "a dict, or one of -1, 0, 1 for each column")
-            given = dict(enumerate(given))
-        signs = {position_of(c, names, "monotonic_cst"): int(sign) for c, sign in given.items()}
-        require(set(signs.values()) <= {-1, 0, 1}, "monotonic_cst", self.monotonic_cst, "made of -1, 0 and 1")
+        if not hasattr(given, "items"):  # as dicts and series have
+            each = list(given) if np.iterable(given) else []
+            require(len(each) == len(names), "monotonic_cst", given, "a dict, or one of -1, 0, 1 for each column")
+            given = dict(enumerate(each))
+        signs: dict[int, int] = {}
+        for column, sign in given.items():
+            require(is_number(sign) and sign in (-1, 0, 1), "monotonic_cst", self.monotonic_cst, "made of -1, 0 and 1")
+            j = position_of(column, names, "monotonic_cst")
+            once = signs.setdefault(j, int(sign)) == sign
+            require(once, "monotonic_cst", self.monotonic_cst, f"of one sign for column {names[j]!r}")
         return {j: sign for j, sign in signs.items() if sign}
 
     def _monotone(self) -> dict[int, int]:
@@ -506,6 +545,11 @@ class LinearModel:
             model.head.zero_()
             model.linear.copy_(self.weight.expand_as(model.linear))
             model.intercept.copy_(self.intercept.expand_as(model.intercept))
+
+
+def _that_count(rows: NDArray[np.int64], weight: Floats | None) -> NDArray[np.int64]:
+    """Of some rows, those whose weight is not 0."""
+    return rows if weight is None else rows[weight[rows] > 0]
 
 
 def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:

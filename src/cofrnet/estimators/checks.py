@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array
 
+from cofrnet.estimators.columns import is_missing
+
 __all__ = [
     "as_plain",
     "as_texts",
@@ -52,8 +54,8 @@ def position_of(feature: Any, names: list[str], parameter: str) -> int:
         if feature not in names:
             raise ValueError(f"{parameter} must name columns of X; got {feature!r}. The columns are {names[:20]}.")
         return names.index(feature)
-    if not 0 <= int(feature) < len(names):
-        raise ValueError(f"{parameter} must name columns from 0 to {len(names) - 1}; got {feature!r}.")
+    if not (is_whole(feature, 0) and int(feature) < len(names)):
+        raise ValueError(f"{parameter} must name columns, or count them from 0 to {len(names) - 1}; got {feature!r}.")
     return int(feature)
 
 
@@ -63,6 +65,11 @@ def as_plain(y: Any) -> Any:
         raise ValueError(
             "y must be given to fit; got None (this estimator requires y to be passed, but the target y is None)."
         )
+    if isinstance(y, np.ma.MaskedArray):
+        masked = np.flatnonzero(np.ma.getmaskarray(y).reshape(len(y), -1).any(1))
+        if len(masked):
+            raise ValueError(f"y must not be missing; got a masked value in row {masked[0]}. Leave such rows out.")
+        return y.filled()
     native = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
     return native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
 
@@ -116,16 +123,10 @@ def as_texts(X: Any) -> list[str]:
         if any(len(value) != 1 for value in values):
             raise ValueError("X must be one column of texts; got rows of several values. Pass one of them.")
         values = [value[0] for value in values]
-    found = ["" if _is_missing(value) else value for value in values]
+    found = ["" if is_missing(value) else value for value in values]
     for i, value in enumerate(found):
         if not isinstance(value, str):
             raise ValueError(
                 f"X must hold texts; got {value!r:.60} of type {type(value).__name__} in row {i}. Make it a string."
             )
     return found
-
-
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )

@@ -33,8 +33,8 @@ class Classes:
     class_weight: Any
     _scores: Any  # the method that gives scores (n, q)
 
-    def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
-        y = column_or_1d(as_plain(y), warn=True)
+    def _checked_targets(self, y: Any, reset: bool, weight: Floats | None = None) -> NDArray[Any]:
+        y = _of_one_kind(column_or_1d(as_plain(y), warn=True))
         if y.dtype.kind in "mM":
             raise ValueError("y must hold text, numbers or true and false; got dates. Turn them into text.")
         if len(y) == 0:
@@ -139,3 +139,17 @@ class Classes:
         probabilities, codes = self.predict_proba(X), self._checked_targets(y, reset=False).astype(np.int64)
         require_same_length(len(probabilities), len(codes))
         return quality_of_classes(probabilities, codes, [str(name) for name in self.classes_])
+
+
+def _of_one_kind(y: NDArray[Any]) -> NDArray[Any]:
+    """Labels that come as objects, as an array of what they all are; none may be missing."""
+    if y.dtype.kind not in "OT":
+        return y
+    values = y.tolist()
+    for i, value in enumerate(values):
+        if value is None or type(value).__name__ in ("NAType", "NaTType"):
+            raise ValueError(f"y must not be missing; got {value} in row {i}. Leave such rows out.")
+    for kind in (str, bool, int):
+        if {*map(type, values)} == {kind}:
+            return np.array(values, dtype=object if kind is str else kind)
+    return y

@@ -21,10 +21,12 @@ __all__ = [
     "dictionary",
     "is_categorical",
     "is_date",
+    "is_missing",
     "label",
     "labels",
     "numbers",
     "of_each",
+    "unmasked",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -41,12 +43,35 @@ def as_columns(X: Any) -> list[Any] | None:
         twice = [name for name, count in Counter(X.columns).items() if count > 1]
         raise ValueError(f"columns of X must have different names; got {twice[0]!r} twice. Rename one.") from None
     if isinstance(frame, nw.DataFrame):
-        return list(frame.iter_columns())
+        return [_dense(column) for column in frame.iter_columns()]
     if type(X).__name__ == "LazyFrame":
         raise ValueError("X must be a table in memory; got a LazyFrame. Call its collect() first.")
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUST":
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUSTmM":
         return [X[:, j] for j in range(X.shape[1])]
     return None
+
+
+def _dense(column: Any) -> Any:
+    """A column of narwhals, which does not know those that pandas stores sparsely, as it is when stored in full."""
+    import narwhals as nw
+
+    sparse = getattr(column.to_native(), "sparse", None) if column.dtype == nw.Unknown else None
+    return column if sparse is None else nw.from_native(sparse.to_dense(), series_only=True)
+
+
+def unmasked(X: Any) -> Any:
+    """A masked array with NaN, or None in one of objects, for what is masked; anything else as it is."""
+    if not isinstance(X, np.ma.MaskedArray):
+        return X
+    numeric = X.dtype.kind in "biuf"
+    return np.ma.filled(X.astype(np.float64 if numeric else object), np.nan if numeric else None)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for none."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and math.isnan(value)
 
 
 def is_categorical(column: Any) -> bool:
@@ -65,7 +90,7 @@ def is_categorical(column: Any) -> bool:
 
 def _has_labels(values: Any) -> bool:
     """Whether any of the values is something other than a number or missing."""
-    return any(isinstance(v, bool | np.bool_) or not (v is None or isinstance(v, Number)) for v in values)
+    return any(isinstance(v, bool | np.bool_) or not (isinstance(v, Number) or is_missing(v)) for v in values)
 
 
 def numbers(values: Any, name: str) -> Floats:
@@ -73,7 +98,7 @@ def numbers(values: Any, name: str) -> Floats:
     values = _plain(values)
     try:
         x = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         x = np.array([_number(v, name) for v in values], dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         total = x.sum()  # tells in one pass that all are finite
@@ -104,7 +129,7 @@ def _plain(values: Any) -> Any:
     if arrow is not None:
         return _of_arrow(arrow)
     if not _is_series(values):
-        return values
+        return _of_times(values) if getattr(values, "dtype", np.dtype(float)).kind in "mM" else values
     import narwhals as nw
 
     series, dtype = values, values.dtype
@@ -117,6 +142,13 @@ def _plain(values: Any) -> Any:
     elif dtype.is_numeric() and dtype != nw.Float64:
         series = series.cast(nw.Float64)
     return series.to_numpy()
+
+
+def _of_times(values: NDArray[Any]) -> Floats:
+    """Dates of numpy as days since 1970, durations as seconds; NaN for what is missing."""
+    kind, unit = values.dtype.kind, 86_400e6 if values.dtype.kind == "M" else 1e6
+    numbers = values.astype(f"{kind}8[us]").astype(np.int64).astype(np.float64) / unit
+    return np.where(np.isnat(values), np.nan, numbers)
 
 
 def _of_arrow(column: Any) -> Floats | list[Any]:
@@ -148,10 +180,14 @@ def _memory(column: Any) -> NDArray[Any]:
 
 
 def _number(value: Any, name: str) -> float:
-    if value is None:
+    if is_missing(value):
         return math.nan
     try:
         return float(value)
+    except OverflowError:
+        raise ValueError(
+            f"column {name!r} must hold numbers of at most 1.8e308; got {value!r:.20}... Take their logarithms."
+        ) from None
     except (TypeError, ValueError):
         raise ValueError(
             f"column {name!r} must hold numbers, as it did in training; got {value!r}. Convert the column, or name it "
@@ -161,7 +197,7 @@ def _number(value: Any, name: str) -> float:
 
 def as_given(columns: Sequence[Any]) -> NDArray[Any]:
     """The table as it was given, (n, P): floats where all columns are numbers, else objects."""
-    lists = [column.to_numpy() if _is_series(column) else np.asarray(column) for column in columns]
+    lists = [_as_array(column) if _is_series(column) else np.asarray(column) for column in columns]
     if all(values.dtype.kind in "fiu" for values in lists):
         return np.stack([values.astype(np.float64) for values in lists], axis=1)
     table = np.empty((len(lists[0]), len(lists)), dtype=object)
@@ -170,10 +206,19 @@ def as_given(columns: Sequence[Any]) -> NDArray[Any]:
     return table
 
 
+def _as_array(column: Any) -> NDArray[Any]:
+    """A column of narwhals as numpy, which has no integers of 128 bits."""
+    import narwhals as nw
+
+    wide = column.dtype in (nw.Int128, nw.UInt128)
+    found: NDArray[Any] = (column.cast(nw.Float64) if wide else column).to_numpy()
+    return found
+
+
 def is_date(values: Any) -> bool:
     """Whether a column is one of dates."""
     if not _is_series(values):
-        return False
+        return bool(getattr(values, "dtype", np.dtype(float)).kind == "M")
     import narwhals as nw
 
     return isinstance(values.dtype, nw.Datetime | nw.Date)
@@ -228,15 +273,14 @@ def label(value: Any, name: str) -> str | None:
     """What a value of a categorical column is called; None for missing."""
     if isinstance(value, str):
         return value
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, float | np.floating) and math.isnan(value):
+    if is_missing(value):
         return None
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     if isinstance(value, bool | np.bool_ | int | float | np.number):
-        return str(value)
+        return str(value.item() if isinstance(value, np.generic) else value)  # those of frames are Python's
+    remedy = "with pandas.to_datetime" if hasattr(value, "isoformat") else "to strings"
     raise TypeError(
         f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} "
-        f"of type {type(value).__name__}. Convert the column to strings."
+        f"of type {type(value).__name__}. Convert the column {remedy}."
     )

@@ -37,6 +37,7 @@ ROWS_OF_HAT = 10
 MOST_HATS = 256  # of a table
 HEIGHT = 0.3  # low hats need large weights, which decay holds down: values in order follow their curve as before
 CELLS = 4096
+TINY = 1e-280  # what is nearer to 0 counts as 0: the slopes between such numbers would not be finite
 MISSING = "missing"
 OTHER = "other"
 
@@ -376,6 +377,7 @@ def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
     missing = np.isnan(x)
     has_missing = bool(missing.any())
     x = x[~missing]
+    x = np.where(np.abs(x) < TINY, 0.0, x)
     if len(x) == 0 or x.min() == x.max():  # constant or all missing: nothing to scale
         at = float(x[0]) if len(x) else 0.0
         return NumericColumn(name, (at, at + max(1.0, abs(at))), (0.0, 0.0), has_missing=has_missing)
@@ -384,9 +386,9 @@ def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
     if scaling == "standard":
         with np.errstate(over="ignore"):
             mean, deviation = float(x.mean()), float(x.std())
-        if not (math.isfinite(mean) and math.isfinite(deviation) and deviation > 0):
+        if not (math.isfinite(mean) and math.isfinite(deviation) and mean + deviation > mean):
             raise ValueError(
-                f"column {name!r} must have a finite mean and spread for scaling='standard'; got values up to "
+                f"column {name!r} must have a mean and spread in reach of numbers for scaling='standard'; got up to "
                 f"{np.abs(x).max():g}. Use scaling='quantile'."
             )
         return NumericColumn(name, (mean, mean + deviation), (0.0, 1.0), False, has_missing)

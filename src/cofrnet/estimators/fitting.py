@@ -177,5 +177,6 @@ def device_named(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind = str(name).partition(":")[0]
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    require(there.get(kind, False), "device", name, f"one of auto, {', '.join(k for k, v in there.items() if v)} here")
+    named = there.get(kind, False) and str(name).removeprefix(kind).removeprefix(":").isdigit() | (kind == name)
+    require(named, "device", name, f"one of auto, {', '.join(k for k, v in there.items() if v)} here")
     return torch.device(name)

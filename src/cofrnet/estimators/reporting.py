@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from cofrnet.estimators.checks import as_plain
 from cofrnet.estimators.columns import labels, numbers
 from cofrnet.estimators.encoding import NumericColumn
 from cofrnet.explain.subject import to_browse
@@ -124,7 +125,7 @@ class Reporting:
         explanation = me.explain_local(part)
         ordered = _with_features(explanation, order)
         predicted = np.asarray(me.predict(part)).reshape(len(some), -1)
-        actual = None if y is None else np.asarray(y).reshape(total, -1)[some]
+        actual = None if y is None else self._actual(y).reshape(total, -1)[some]
         if hasattr(self, "classes_"):
             predicted, actual = predicted.astype(str), None if actual is None else actual.astype(str)
         return Rows(
@@ -141,8 +142,12 @@ class Reporting:
         """How wrong the model is about each row: the log-loss, or the absolute error of each target, (n, targets)."""
         me: Any = self
         if not hasattr(self, "classes_"):
-            return np.abs(np.asarray(me.predict(X)).reshape(len(X), -1) - np.asarray(y).reshape(len(X), -1))
+            return np.abs(np.asarray(me.predict(X)).reshape(len(X), -1) - self._actual(y).reshape(len(X), -1))
         return me._losses_of(X, y)[:, None]
+
+    def _actual(self, y: Any) -> NDArray[Any]:
+        """Targets as they were given: labels, or numbers of whatever type."""
+        return np.asarray(as_plain(y), dtype=None if hasattr(self, "classes_") else np.float64)
 
     def _readable_series(self, order: Sequence[int], X: Any) -> tuple[Any, int, dict[str, float] | None]:
         """The power series in the most important features, of how many, and its error on the rows; None for none.

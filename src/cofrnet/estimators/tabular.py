@@ -40,7 +40,7 @@ __all__ = ["CoFrNetClassifier", "CoFrNetRegressor"]
 Floats = NDArray[np.floating[Any]]
 
 STARTS, SMALL_PARAMETERS, SMALL_ROWS = 20, 100, 5000  # of second-order least squares
-MOST_NUMBERS = 250_000_000  # 2 GB in float64, several of which least squares has at a time
+MOST_PARAMETERS, MOST_NUMBERS = 1000, 100_000_000  # minutes of work; 0.8 GB, several of which it has at a time
 
 
 # The constructors are written out, twice: scikit-learn reads their signature.
@@ -203,6 +203,8 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         The first call learns the columns (scales, categories) from its rows, and must be told all `classes`.
         """
         first = not hasattr(self, "model_")
+        if classes is not None and len(np.unique(classes)) < 2:
+            raise ValueError(f"classes must be two or more; got {np.unique(classes).tolist()}. Pass all there will be.")
         if not first:
             if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
                 raise ValueError(
@@ -333,7 +335,7 @@ device, random_state, verbose
         """
         return self._partial_fit(X, y, sample_weight, first=not hasattr(self, "model_"))
 
-    def _checked_targets(self, y: Any, reset: bool) -> NDArray[Any]:
+    def _checked_targets(self, y: Any, reset: bool, weight: Floats | None = None) -> NDArray[Any]:
         given, y = getattr(y, "columns", None), as_plain(y)  # columns of a frame
         if getattr(y, "dtype", np.dtype(float)).kind in "mM":
             raise ValueError(
@@ -344,12 +346,18 @@ device, random_state, verbose
             y = column_or_1d(y, warn=True)
         if reset:
             self._flat_target = y.ndim == 1
+            known = y if weight is None or len(weight) != len(y) else y[weight > 0]
             with np.errstate(over="ignore", invalid="ignore"):
-                self.target_mean_ = np.atleast_1d(y.mean(0))
-                spread = np.atleast_1d(y.std(0))
+                self.target_mean_ = np.atleast_1d(known.mean(0))
+                spread = np.atleast_1d(known.std(0))
             if not (np.isfinite(self.target_mean_).all() and np.isfinite(spread).all()):
                 raise ValueError(
-                    f"y must have a finite mean and spread; got values up to {np.abs(y).max():g}. Scale it down."
+                    f"y must have a finite mean and spread; got values up to {np.abs(known).max():g}. Scale it down."
+                )
+            if ((spread == 0) & (known.min(0) < known.max(0))).any():
+                raise ValueError(
+                    f"y must have a spread that is not lost to rounding; got {known.min():g} to {known.max():g}. "
+                    "Scale it up, or take away its mean."
                 )
             self.target_scale_ = np.where(spread > 0, spread, 1.0)
             self._target_names = [str(name) for name in given] if given is not None and len(spread) > 1 else []
@@ -390,14 +398,13 @@ device, random_state, verbose
         return self._spec().n_parameters // self.n_members
 
     def _require_room(self, n: int) -> None:
-        """Refuse least squares whose slopes (starts, n, parameters) or equations would not fit into memory."""
+        """Refuse least squares that would take hours, or whose slopes (starts, n, parameters) gigabytes."""
         each = self._parameters_of_member()
-        numbers = STARTS * self.n_members * each * max(n, each)
-        if numbers > MOST_NUMBERS:
+        if each > MOST_PARAMETERS or STARTS * self.n_members * each * n > MOST_NUMBERS:
             raise ValueError(
-                f"solver='least_squares' must have room for its equations; got {each} parameters and {n} rows, which "
-                f"take {numbers * 8 / 1e9:.0f} GB. Take fewer ladders (n_ladders, ladders_per_feature, depth), "
-                "or solver='adamw'."
+                "solver='least_squares' must have few parameters, as its equations grow with their square; got "
+                f"{each} of them and {n} rows. Take fewer ladders (n_ladders, ladders_per_feature, depth) or rows, or "
+                "solver='adamw'."
             )
 
     def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
@@ -468,7 +475,8 @@ device, random_state, verbose
     def quality(self, X: Any, y: Any) -> Quality:
         """How good the predictions are: metrics with 95 % intervals, predicted and actual values."""
         predicted = self._scores(X) * self.target_scale_ + self.target_mean_
-        actual = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y").reshape(len(y), -1)
+        actual = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y")
+        actual = actual.reshape(len(actual), -1)
         require_same_length(len(predicted), len(actual))
         if actual.shape != predicted.shape:
             raise ValueError(f"y must have {predicted.shape[1]} output(s), as in training; got {actual.shape[1]}.")

@@ -120,8 +120,9 @@ def quality_of_numbers(predicted: Floats, actual: Floats, names: Sequence[str] =
         mse, variance = float(squares.mean()), float(spread.mean())
         rmse, mae = math.sqrt(mse), float(size.mean())
         if variance > 0:
-            influence = -(squares - mse) / variance + mse / variance**2 * (spread - variance)
-            metrics.append(_metric(f"R²{suffix}", 1 - mse / variance, influence, 0.0, True, (-math.inf, 1)))
+            ratio = mse / variance
+            influence = ratio - squares / variance + ratio * (spread / variance - 1)
+            metrics.append(_metric(f"R²{suffix}", 1 - ratio, influence, 0.0, True, (-math.inf, 1)))
         of_rmse = (squares - mse) / (2 * rmse) if rmse > 0 else np.zeros(n)
         metrics.append(_metric(f"RMSE{suffix}", rmse, of_rmse, math.sqrt(variance), False, (0, math.inf)))
         constant = float(np.abs(y - np.median(y)).mean())

@@ -74,7 +74,7 @@ class ColumnProfile:
                 counts, edges = np.histogram(x.clip(low, high), bins=BINS, range=(low, high))
             except ValueError:  # too narrow or too wide for floats to be divided
                 counts, edges = np.array([len(x)]), np.array([low, high])
-        median = float(np.median(x))
+            median = 2 * float(np.median(x / 2))  # the two in the middle may have a sum that no number is
         mean = mean if np.isfinite(mean) else median
         deviation = deviation if np.isfinite(deviation) else (high / 2 - low / 2)
         return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()), missing, deviation)
