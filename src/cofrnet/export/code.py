@@ -10,7 +10,7 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from cofrnet.export.plan import Plan, digits_of, number
@@ -66,17 +66,16 @@ def _is_taken(name: str, language: str) -> bool:
 def _json(plan: Plan) -> str:
     """The plan as one JSON object."""
 
-    def short(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: short(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [short(v) for v in value]
-        return float(digits_of(value)) if isinstance(value, float) else value
+    def plain(value: Any, short: bool = False) -> Any:
+        if is_dataclass(value):
+            return {own.name: plain(getattr(value, own.name), short) for own in fields(value)}
+        if isinstance(value, tuple):
+            return [plain(v, short) for v in value]
+        return float(digits_of(value)) if short and isinstance(value, float) else value
 
-    whole = asdict(plan)
+    whole = {own.name: plain(getattr(plan, own.name), own.name == "members") for own in fields(plan)}
     del whole["input_names"]
-    whole["members"] = short(whole["members"])
-    whole["columns"] = [{k: v for k, v in column.items() if v != ()} for column in whole["columns"]]
+    whole["columns"] = [{k: v for k, v in column.items() if v != []} for column in whole["columns"]]
     return json.dumps(whole, separators=(",", ":"), allow_nan=False)
 
 
