@@ -7,6 +7,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import torch
@@ -22,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_class_weight
 
-from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet import CoFrNetClassifier, CoFrNetRegressor, load
 from cofrnet.estimators.interactions import stands_out
 from cofrnet.training import FitInterruptedWarning
 
@@ -770,8 +771,12 @@ def test_categories_of_short_floats_have_one_name():
     codes = np.random.default_rng(0).integers(0, 3, 300)
     X = pd.DataFrame({"g": np.array([0.1, 0.2, 0.3], dtype=np.float32)[codes]})
     model = CoFrNetClassifier(**QUICK, categorical_features=["g"]).fit(X, codes == 1)
-    with pytest.warns(UserWarning, match="feature names"):
-        assert model.score(X.to_numpy().astype(object), codes == 1) == model.score(X, codes == 1) == 1
+    others = [pl.from_pandas(X), pa.Table.from_pandas(X), X.astype("float64").round(1), X.to_numpy()]
+    for other in others:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*feature names")
+            assert model.score(other, codes == 1) == 1
+    assert model.encoder_.columns[0].levels == ("0.1", "0.2", "0.3")
 
 
 def test_labels_that_are_missing_or_objects():
@@ -785,8 +790,11 @@ def test_labels_that_are_missing_or_objects():
     for what, labels in missing.items():
         with pytest.raises(ValueError, match=f"y must not be missing; got .*{what}"):
             CoFrNetClassifier(**QUICK).fit(X, labels)
-    for labels in (y.astype(object), y.astype(int).astype(object), np.where(y, "a", "b").astype(object)):
-        assert (CoFrNetClassifier(**QUICK).fit(X, labels).predict(X) == labels).mean() > 0.9
+    for kind in (bool, int):
+        with pytest.raises(ValueError, match=rf"y must be an array of {kind.__name__}.* Convert it"):
+            CoFrNetClassifier(**QUICK).fit(X, y.astype(kind).astype(object))
+    labels = np.where(y, "a", "b").astype(object)
+    assert CoFrNetClassifier(**QUICK).fit(X, labels).score(X, labels) > 0.9
     with pytest.raises(ValueError, match=r"classes must be two or more; got \[0\]"):
         CoFrNetClassifier(**QUICK).partial_fit(X, np.zeros(200), [0])
 
@@ -828,6 +836,41 @@ def test_warm_starts_refuse_another_structure(changed):
     model = CoFrNetRegressor(**QUICK, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match=f"{next(iter(changed))} must be .* the fit to go on from"):
         model.set_params(**changed).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"interactions": 3, "monotonic_cst": [1, 1, 0]},
+        {"interactions": [{0, 1}]},
+        {"interactions": [range(2)]},
+        {"monotonic_cst": pd.Series([1, 0, 0])},
+        {"device": torch.device("cpu")},
+    ],
+)
+def test_fits_go_on_with_what_was_asked_for_also_from_a_file(parameters, tmp_path):
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = CoFrNetRegressor(**QUICK, **parameters, warm_start=True).fit(X, X[:, 0]).fit(X, X[:, 0])
+    model.save(tmp_path / "m.cofrnet")
+    again = load(tmp_path / "m.cofrnet")
+    assert again.partial_fit(X, X[:, 0]).pairs_ == model.pairs_
+    assert again._signs() == model._signs()
+
+
+def test_pairs_may_come_from_an_iterator():
+    X, y = make_friedman1(200, random_state=0)
+    assert CoFrNetRegressor(**QUICK, interactions=zip([0, 1], [2, 3], strict=True)).fit(X, y).pairs_ == [(0, 2), (1, 3)]
+
+
+def test_weights_that_leave_no_row_are_refused():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    y = (X[:, 0] > 0) * 1
+    model = CoFrNetClassifier(**QUICK, class_weight={0: 0, 1: 5})
+    with pytest.raises(ValueError, match="class_weight and sample_weight must leave some row its weight"):
+        model.partial_fit(X, y, [0, 1], sample_weight=1 - y)
+    model.fit(X, y, X_val=X[y == 0], y_val=y[y == 0])  # rows to stop by that have no weight all count
+    with pytest.raises(ValueError, match="at least two rows whose weight is not 0; got 1"):
+        CoFrNetRegressor(**QUICK).fit(X, y, sample_weight=np.arange(100) == 3)
 
 
 def test_numbers_at_the_ends_of_what_floats_hold():

@@ -99,7 +99,7 @@ def test_warm_starts_go_on_from_rungs_and_refuse_groups():
     groups = CoFrNetRegressor(strategy="boosted", **settings).fit(X, y)
     before = groups.predict(X)
     for go_on in (groups.fit, groups.partial_fit):
-        with pytest.raises(ValueError, match="strategy must be 'joint' or 'rungwise' to go on"):
+        with pytest.raises(ValueError, match="a model to go on from must not be boosted"):
             go_on(X, y)
     np.testing.assert_array_equal(groups.predict(X), before)
 

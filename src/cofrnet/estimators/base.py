@@ -236,6 +236,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         rows, held = self._split(targets, rng, X_val is not None, weight)
         rows = _that_count(rows, weight)
+        if len(rows) < 2:
+            raise ValueError(f"X must have at least two rows whose weight is not 0; got {len(rows)}. Pass more rows.")
         if not again:
             self.encoder_ = self._learn_columns(columns, targets, weight, rows)
         x = torch.from_numpy(self.encoder_.encode(columns))
@@ -271,25 +273,30 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         Nor from a boosted one: its groups correct each other, and are not trained side by side.
         """
         there, asked = self.model_.spec, self._spec()
-        boosted = there.n_members != asked.n_members and self.strategy == "boosted"
-        require(not boosted, "strategy", self.strategy, "'joint' or 'rungwise' to go on from the model there is")
+        if there.n_members != asked.n_members and self.strategy == "boosted":
+            raise ValueError(
+                "a model to go on from must not be boosted, as its groups of ladders correct each other; got "
+                "strategy='boosted'. Fit it anew, without warm_start."
+            )
         for name in ("variant", "depth", "n_ladders", "ladders_per_feature", "n_members", "pole", "epsilon", "dropout"):
             own = getattr(there, name)
             require(own == getattr(asked, name), name, getattr(self, name), f"{own!r}, as in the fit to go on from")
         wanted, pairs = self.interactions, self.pairs_
         if isinstance(wanted, int | np.integer):
-            same = len(pairs) <= wanted and bool(pairs) == bool(wanted)
+            possible = len(self._names()) - len(self._signs()) > 1
+            same = len(pairs) <= wanted and (len(pairs) > 0) == (wanted > 0 and possible)
         else:
             same = pairs == self._named()
         require(same, "interactions", wanted, f"the {len(pairs)} pairs of the fit to go on from")
 
     def _named(self) -> list[tuple[int, int]]:
         """Positions of the pairs of columns that `interactions` names."""
-        wanted, names = self.interactions, self._names()
-        require(np.iterable(wanted) and not isinstance(wanted, str), "interactions", wanted, "a number, or pairs")
-        assert not isinstance(wanted, int)
+        given, names = self.interactions, self._names()
+        require(np.iterable(given) and not isinstance(given, str), "interactions", given, "a number, or pairs")
+        wanted: list[Any] = list(given)  # type: ignore[arg-type]
         for pair in wanted:
-            fits = np.iterable(pair) and not isinstance(pair, str) and len(set(pair)) == len(pair) == 2
+            own = list(pair) if np.iterable(pair) and not isinstance(pair, str) else []
+            fits = len(set(own)) == len(own) == 2
             require(fits, "interactions", wanted, "pairs of different columns")
         pairs = [tuple(position_of(c, names, "interactions") for c in pair) for pair in wanted]
         require(all(i != j for i, j in pairs), "interactions", wanted, "pairs of different columns")

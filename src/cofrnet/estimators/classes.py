@@ -65,12 +65,17 @@ class Classes:
             self.class_weight, classes=self.classes_[known], y=self.classes_[codes]
         )
         balanced = of_classes[y.astype(np.int64)]
-        if balanced.min() < 0 or not np.isfinite(balanced).all() or not balanced.any():
+        if balanced.min() < 0 or not np.isfinite(balanced).all() or (like is None and not balanced.any()):
             raise ValueError(
                 "class_weight must be 0 or more for each class, and not 0 for all; "
                 f"got class_weight={self.class_weight!r}."
             )
-        return balanced if weight is None else balanced * weight
+        total = balanced if weight is None else balanced * weight
+        if like is None and not total.any():
+            raise ValueError(
+                "class_weight and sample_weight must leave some row its weight; got 0 for the product of every row."
+            )
+        return total
 
     def _logistic(
         self, regression: LogisticRegression, x: Any, y: NDArray[Any], weight: Floats | None
@@ -142,14 +147,17 @@ class Classes:
 
 
 def _of_one_kind(y: NDArray[Any]) -> NDArray[Any]:
-    """Labels that come as objects, as an array of what they all are; none may be missing."""
+    """Labels that come as objects; none may be missing, and they must be text."""
     if y.dtype.kind not in "OT":
         return y
     values = y.tolist()
     for i, value in enumerate(values):
         if value is None or type(value).__name__ in ("NAType", "NaTType"):
             raise ValueError(f"y must not be missing; got {value} in row {i}. Leave such rows out.")
-    for kind in (str, bool, int):
-        if {*map(type, values)} == {kind}:
-            return np.array(values, dtype=object if kind is str else kind)
-    return y
+    for name, kinds in (("bool", bool | np.bool_), ("int", int | np.integer)):
+        if all(isinstance(value, kinds) for value in values):
+            raise ValueError(
+                f"y must be an array of {name}, as scikit-learn wants it (Unknown label type); got one of objects. "
+                f"Convert it: y.astype({name})."
+            )
+    return y.astype(object)

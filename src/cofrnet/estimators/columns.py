@@ -237,7 +237,10 @@ def dictionary(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     codes = _memory(column.indices.cast(pa.int64()))
-    return np.where(_memory(column.is_null().cast(pa.uint8())), -1, codes), column.dictionary.to_pylist()
+    levels = column.dictionary.to_pylist()
+    if pa.types.is_float32(column.type.value_type):
+        levels = [None if level is None else np.float32(level) for level in levels]
+    return np.where(_memory(column.is_null().cast(pa.uint8())), -1, codes), levels
 
 
 def labels(values: Any, name: str) -> list[str | None]:
@@ -251,11 +254,18 @@ def labels(values: Any, name: str) -> list[str | None]:
 
 def of_each(values: Any, function: Callable[[Any], T]) -> list[T]:
     """The function of every value, computed once for values that are equal."""
-    items = values.to_list() if _is_series(values) else list(values)
+    items = _items(values) if _is_series(values) else list(values)
     kinds = set(map(type, items))
     if len(kinds - {str, type(None)}) > 1 or any(kind.__hash__ is None for kind in kinds):
         return [function(v) for v in items]  # 1, 1.0 and True are equal, but have different labels
     return list(map(_Memory(function).__getitem__, items))
+
+
+def _items(series: Any) -> list[Any]:
+    """The values of a column of narwhals; floats of 32 bits as such, which have fewer digits than Python's."""
+    import narwhals as nw
+
+    return list(series.to_numpy()) if series.dtype == nw.Float32 else series.to_list()
 
 
 class _Memory(dict[Any, Any]):
@@ -278,7 +288,7 @@ def label(value: Any, name: str) -> str | None:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     if isinstance(value, bool | np.bool_ | int | float | np.number):
-        return str(value.item() if isinstance(value, np.generic) else value)  # those of frames are Python's
+        return str(value)
     remedy = "with pandas.to_datetime" if hasattr(value, "isoformat") else "to strings"
     raise TypeError(
         f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} "

@@ -173,10 +173,11 @@ def require_both(X_val: Any, y_val: Any) -> None:
 
 def device_named(name: str) -> torch.device:
     """The device of a name; "auto" is the best there is."""
+    name = str(name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind = str(name).partition(":")[0]
+    kind = name.partition(":")[0]
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    named = there.get(kind, False) and str(name).removeprefix(kind).removeprefix(":").isdigit() | (kind == name)
+    named = there.get(kind, False) and (kind == name or name.removeprefix(f"{kind}:").isdigit())
     require(named, "device", name, f"one of auto, {', '.join(k for k, v in there.items() if v)} here")
     return torch.device(name)

@@ -152,8 +152,12 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else _CODE
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "items"):  # a dict, or a series
+        value = dict(value.items())
+    elif hasattr(value, "tolist"):
         value = value.tolist()
+    elif isinstance(value, set | frozenset | range):
+        value = list(value)
     if isinstance(value, dict):
         pairs = [[_plain(k), _plain(v)] for k, v in value.items()]
         return _CODE if any(_CODE in pair for pair in pairs) else {"dict": pairs}
