@@ -21,9 +21,11 @@ from cofrnet.estimators.checks import (
     is_number,
     is_whole,
     name_of,
+    pairs_of,
     position_of,
     require,
     require_same_length,
+    signs_of,
 )
 from cofrnet.estimators.columns import as_columns, is_categorical, unmasked
 from cofrnet.estimators.defaults import Goal, loop_options
@@ -286,21 +288,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             possible = len(self._names()) - len(self._signs()) > 1
             same = len(pairs) <= wanted and (len(pairs) > 0) == (wanted > 0 and possible)
         else:
-            same = pairs == self._named()
+            same = pairs == pairs_of(wanted, self._names())
         require(same, "interactions", wanted, f"the {len(pairs)} pairs of the fit to go on from")
-
-    def _named(self) -> list[tuple[int, int]]:
-        """Positions of the pairs of columns that `interactions` names."""
-        given, names = self.interactions, self._names()
-        require(np.iterable(given) and not isinstance(given, str), "interactions", given, "a number, or pairs")
-        wanted: list[Any] = list(given)  # type: ignore[arg-type]
-        for pair in wanted:
-            own = list(pair) if np.iterable(pair) and not isinstance(pair, str) else []
-            fits = len(set(own)) == len(own) == 2
-            require(fits, "interactions", wanted, "pairs of different columns")
-        pairs = [tuple(position_of(c, names, "interactions") for c in pair) for pair in wanted]
-        require(all(i != j for i, j in pairs), "interactions", wanted, "pairs of different columns")
-        return pairs  # type: ignore[return-value]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, first: bool) -> Self:
         """One pass over the rows, from the model there is; the `first` call learns the columns and starts the model."""
@@ -355,7 +344,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         """Positions of the pairs of columns that get ladders of their own, and whether finding them was interrupted."""
         wanted, names = self.interactions, self._names()
         if not isinstance(wanted, int | np.integer):
-            return self._named(), False
+            return pairs_of(wanted, names), False
         require(wanted >= 0, "interactions", wanted, "0 or more, or a list of pairs")
         if wanted == 0 or len(names) < 2:
             return [], False
@@ -392,20 +381,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
 
     def _signs(self) -> dict[int, int]:
         """Positions of columns that the score must rise (+1) or fall (-1) with, as they are asked for."""
-        given, names = self.monotonic_cst, self._names()
-        if given is None:
-            return {}
-        if not hasattr(given, "items"):  # as dicts and series have
-            each = list(given) if np.iterable(given) else []
-            require(len(each) == len(names), "monotonic_cst", given, "a dict, or one of -1, 0, 1 for each column")
-            given = dict(enumerate(each))
-        signs: dict[int, int] = {}
-        for column, sign in given.items():
-            require(is_number(sign) and sign in (-1, 0, 1), "monotonic_cst", self.monotonic_cst, "made of -1, 0 and 1")
-            j = position_of(column, names, "monotonic_cst")
-            once = signs.setdefault(j, int(sign)) == sign
-            require(once, "monotonic_cst", self.monotonic_cst, f"of one sign for column {names[j]!r}")
-        return {j: sign for j, sign in signs.items() if sign}
+        return signs_of(self.monotonic_cst, self._names())
 
     def _monotone(self) -> dict[int, int]:
         """The signs that are asked for, if columns and targets are such that they can be kept."""

@@ -20,9 +20,11 @@ __all__ = [
     "is_number",
     "is_whole",
     "name_of",
+    "pairs_of",
     "position_of",
     "require",
     "require_same_length",
+    "signs_of",
 ]
 
 
@@ -57,6 +59,36 @@ def position_of(feature: Any, names: list[str], parameter: str) -> int:
     if not (is_whole(feature, 0) and int(feature) < len(names)):
         raise ValueError(f"{parameter} must name columns, or count them from 0 to {len(names) - 1}; got {feature!r}.")
     return int(feature)
+
+
+def pairs_of(given: Any, names: list[str]) -> list[tuple[int, int]]:
+    """Positions of the pairs of columns that `interactions` names."""
+    require(np.iterable(given) and not isinstance(given, str), "interactions", given, "a number, or pairs")
+    found = []
+    for pair in given:
+        columns = list(pair) if np.iterable(pair) and not isinstance(pair, str) else []
+        places = [position_of(column, names, "interactions") for column in columns]
+        require(len(set(places)) == len(places) == 2, "interactions", given, "pairs of different columns")
+        found.append((places[0], places[1]))
+    return found
+
+
+def signs_of(given: Any, names: list[str]) -> dict[int, int]:
+    """+1 or -1 by position, for the columns that `monotonic_cst` gives a sign: by column, or one for each."""
+    if given is None:
+        return {}
+    by_column = given
+    if not hasattr(given, "items"):  # as dicts and series have
+        each = list(given) if np.iterable(given) else []
+        require(len(each) == len(names), "monotonic_cst", given, "a dict, or one of -1, 0, 1 for each column")
+        by_column = dict(enumerate(each))
+    signs: dict[int, int] = {}
+    for column, sign in by_column.items():
+        require(is_number(sign) and sign in (-1, 0, 1), "monotonic_cst", given, "made of -1, 0 and 1")
+        j = position_of(column, names, "monotonic_cst")
+        once = signs.setdefault(j, int(sign)) == sign
+        require(once, "monotonic_cst", given, f"of one sign for column {names[j]!r}")
+    return {j: sign for j, sign in signs.items() if sign}
 
 
 def as_plain(y: Any) -> Any:
