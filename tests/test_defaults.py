@@ -9,22 +9,33 @@ from sklearn.linear_model import LogisticRegression
 
 from cofrnet import CoFrNetClassifier
 from cofrnet.estimators.defaults import AutomaticDecay, loop_options
+from cofrnet.training import Decay
 
 
 def options(n=3000, columns=10, goal="two classes", additive=False, linear_loss=0.5, **more):
     auto = {"max_epochs": "auto", "learning_rate": "auto", "weight_decay": "auto", "batch_size": 512, "patience": None}
+    auto |= {"reads": 90}
     return loop_options(n, columns, goal=goal, additive=additive, linear_loss=linear_loss, **(auto | more))
 
 
 def test_decay_goes_by_what_ladders_gain_on_a_line():
     decay = AutomaticDecay(linear_loss=0.5)
-    assert decay(0.0, math.inf) == decay(0.2, 0.1) == 1, "first it finds out"
+    assert decay(0.0, math.inf) == decay(0.2, 0.1) == (1, 1), "first it finds out"
     for gain in (1.0, 0.5, 0.1):
-        assert decay(0.3, 0.5 * (1 - gain)) == pytest.approx(2 / gain)
+        assert decay(0.3, 0.5 * (1 - gain)) == pytest.approx((2 / gain, 2 / gain))
     for nothing in (0.499, 0.5, 3.0, math.inf, math.nan):
-        assert decay(0.9, nothing) == 32
-    assert AutomaticDecay(linear_loss=0.0)(0.9, 0.0) == 32
-    assert AutomaticDecay(0.5, share=0.25)(0.9, 0.25) == 1
+        assert decay(0.9, nothing) == (32, 32)
+    assert AutomaticDecay(linear_loss=0.0)(0.9, 0.0) == (32, 32)
+    assert AutomaticDecay(0.5, share=0.25)(0.9, 0.25) == (1, 1)
+
+
+def test_full_ladders_that_read_many_inputs_are_decayed_more():
+    widths = [options(reads=reads).weight_decay.width for reads in (10, 100, 250, 2000)]
+    assert widths == [1, 1, 2.5, 5]
+    wide = AutomaticDecay(0.5, width=2.5)
+    assert wide(0.0, math.inf) == Decay(matrices=2.5, others=1)
+    assert wide(0.9, 0.25) == Decay(matrices=10, others=4)
+    assert wide(0.9, 0.5) == Decay(matrices=48, others=32)
 
 
 def test_decay_of_additive_models_members_and_stages():

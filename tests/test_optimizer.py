@@ -106,8 +106,13 @@ def test_polar_keeps_directions_and_makes_them_as_long(shape):
 def test_no_gradient_leaves_matrices_but_for_the_decay(way):
     model = model_of()
     before = model.full.weight.detach().clone()
-    optimizer_of(model, way).step(0.03, shrink=0.01)
+    curves = model.curves.weight.detach().clone()
+    optimizer = optimizer_of(model, way)
+    optimizer.step(0.03, shrink=0.01)
     torch.testing.assert_close(model.full.weight.detach(), before * 0.99)
+    optimizer.step(0.03, shrink=0.01, of_matrices=0.2)
+    torch.testing.assert_close(model.full.weight.detach(), before * 0.99 * 0.8)
+    torch.testing.assert_close(model.curves.weight.detach(), curves * 0.99**2)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1e-17, 1e-20, 1e-25, 1e-38, 1e-44])

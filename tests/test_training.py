@@ -16,6 +16,7 @@ from cofrnet.nn import CoFrNet
 from cofrnet.training import (
     AbsoluteError,
     Checkpoint,
+    Decay,
     FitInterruptedWarning,
     Huber,
     LogLoss,
@@ -139,7 +140,7 @@ def test_weight_decay_may_go_by_what_was_reached(wave):
 
     def decay(done, lowest):
         asked.append((done, lowest))
-        return 3.0
+        return Decay(3.0, 3.0)
 
     def fit(weight_decay, validation):
         model = small()
@@ -156,6 +157,21 @@ def test_weight_decay_may_go_by_what_was_reached(wave):
     asked.clear()
     fit(decay, None)
     assert asked == [(i / 5, math.inf) for i in range(5)]
+
+
+def test_matrices_may_have_a_decay_of_their_own():
+    """Where nothing is left to learn, only decay moves the weights."""
+    model = small()
+    data = Rows(torch.zeros(64, 40), torch.zeros(64, dtype=torch.long))
+    full, curves = (bank.weight.detach().clone() for bank in (model.full, model.curves))
+
+    def no_loss(scores, y):
+        return 0 * scores.sum(-1)
+
+    options = LoopOptions(max_epochs=3, batch_size=16, weight_decay=lambda done, lowest: Decay(2.0, 0.5))
+    train(model, no_loss, data, options=options, generator=seeded())
+    torch.testing.assert_close(model.full.weight.detach(), full * math.exp(-2), rtol=1e-4, atol=0)
+    torch.testing.assert_close(model.curves.weight.detach(), curves * math.exp(-0.5), rtol=1e-4, atol=0)
 
 
 def test_interrupt_keeps_the_best_and_says_so(wave):

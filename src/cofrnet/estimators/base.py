@@ -447,6 +447,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         return loop_options(
             n,
             len(self.encoder_.columns),
+            reads=self.model_.spec.full_width,
             goal=goal,
             additive=self.variant == "D",
             linear_loss=linear_loss,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from cofrnet.training import LoopOptions
+from cofrnet.training import Decay, LoopOptions
 
 __all__ = ["AutomaticDecay", "Goal", "loop_options"]
 
@@ -20,6 +20,8 @@ EPOCH_ROWS: dict[Goal, int] = {"two classes": 350_000, "classes": 700_000, "numb
 EPOCH_ROWS_OF_CURVES = 500_000
 FINDING_OUT = 0.25  # share of the epochs
 MOST_DECAY = 32.0
+NARROW = 100  # inputs: full ladders that read no more have the decay of other weights
+MOST_WIDTH, MOST_OF_MATRICES = 5.0, 1.5  # how many times that decay at most; times the most decay of others
 FEW_STEPS = 400  # of a whole training; fewer cannot hold weights against as much decay
 
 
@@ -27,6 +29,7 @@ def loop_options(
     n: int,
     columns: int,
     *,
+    reads: int,
     goal: Goal,
     additive: bool,
     linear_loss: float | None,
@@ -46,8 +49,9 @@ def loop_options(
     steps that they make count, not they; two classes are learnt in half as many as numbers or more classes. The rate
     grows with the rows for classes, and is one for numbers. Epochs are divided among the `stages` of a training, each
     of which takes a `share` of the weight decay. Of several `members` each is decayed less: their mean varies less than
-    they do. `linear_loss` is that of the linear model on validation rows; where there are none, what the ladders gain
-    on it is not known, and the decay grows with the columns.
+    they do. Full ladders that read many inputs, as `reads` counts them, are decayed more. `linear_loss` is that of the
+    linear model on validation rows; where there are none, what the ladders gain on it is not known, and the decay grows
+    with the columns.
     """
     batch = min(batch_size, max(16, n // 8))
     if learning_rate == "auto":
@@ -66,7 +70,9 @@ def loop_options(
     else:
         short = min(1.0, int(max_epochs) * max(1, round(n / batch)) / FEW_STEPS)
         share *= 2 * min(1.0, 60 * columns / n) if additive else short
-        decay = AutomaticDecay(linear_loss, share * members ** (-1 / 6), MOST_DECAY if additive else MOST_DECAY * short)
+        most = MOST_DECAY if additive else MOST_DECAY * short
+        width = min(max(reads / NARROW, 1.0), MOST_WIDTH)
+        decay = AutomaticDecay(linear_loss, share * members ** (-1 / 6), most, width)
     return LoopOptions(epochs, batch, rate, decay, patience=patience)
 
 
@@ -79,15 +85,20 @@ class AutomaticDecay:
     Where a straight line says nearly all that can be said, what else the rows seem to say is mostly noise, and is held
     down; where ladders find much, they are left free. The first quarter of the epochs, in which the steps grow, goes
     nearly without decay, so that there is something to find.
+
+    The weights of full ladders have `width` times that decay, at most 1.5 `most`. A step makes each of the many weights
+    of a wide ladder about as much larger as the few of a narrow one, so its rungs move further.
     """
 
     linear_loss: float
     share: float = 1.0
     most: float = MOST_DECAY
+    width: float = 1.0
 
-    def __call__(self, done: float, loss: float) -> float:
+    def __call__(self, done: float, loss: float) -> Decay:
         """The decay of the whole training, where a share of it is `done`."""
-        if done < FINDING_OUT:
-            return self.share
-        gain = 1 - loss / self.linear_loss if self.linear_loss > 0 else 0.0
-        return 2 * self.share / gain if gain > 2 * self.share / self.most else self.most
+        decay = self.share
+        if done >= FINDING_OUT:
+            gain = 1 - loss / self.linear_loss if self.linear_loss > 0 else 0.0
+            decay = 2 * self.share / gain if gain > 2 * self.share / self.most else self.most
+        return Decay(min(self.width * decay, MOST_OF_MATRICES * self.most), decay)

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from cofrnet.training.optimizer import Optimizer
 from cofrnet.training.threads import threads_for
 from cofrnet.training.together import crew
 
-__all__ = ["Callback", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
+__all__ = ["Callback", "Decay", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
 
 
 MOST_FORMS = 8  # sizes of batches whose memory is kept
@@ -31,6 +31,13 @@ MOST_FORMS = 8  # sizes of batches whose memory is kept
 
 class FitInterruptedWarning(UserWarning):
     """The fit was interrupted (Ctrl-C); the best model so far was kept."""
+
+
+class Decay(NamedTuple):
+    """Weight decay of the matrices of a model, which are the weights of its full ladders, and of its other weights."""
+
+    matrices: float
+    others: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class LoopOptions:
     exp(-weight_decay), whatever the number of steps. Steps share it by the square of their learning rate, so that it
     fades before they do, and the last of them set right what was shrunk too far. Biases and intercepts are not decayed.
     It may be a function of the share of epochs done and of the lowest validation loss after one of them (infinite where
-    there is none), asked anew at every epoch.
+    there is none), asked anew at every epoch; it gives one decay for matrices and one for all else.
     `patience` epochs without a better validation loss end the training; None runs all epochs. With `cycle`, the
     learning rate goes through one cycle over all epochs, else it stays.
     """
@@ -49,7 +56,7 @@ class LoopOptions:
     max_epochs: int = 60
     batch_size: int = 512
     learning_rate: float = 0.02
-    weight_decay: float | Callable[[float, float], float] = 5.0
+    weight_decay: float | Callable[[float, float], Decay] = 5.0
     clip_norm: float | None = 1.0
     patience: int | None = None
     tolerance: float = 0.0
@@ -317,10 +324,7 @@ class _Run:
     def _pass_over_the_data(self, number: int) -> dict[str, float]:
         options, optimizer = self.options, self.optimizer
         self.model.train()
-        decay = options.weight_decay
-        if callable(decay):
-            lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
-            decay = decay(number / options.max_epochs, lowest)
+        decays = self._decays(number)
         total: Any = 0.0  # of each member
         count, rate = 0, options.learning_rate
         step = number * self.data.n_batches(options.batch_size)
@@ -337,12 +341,20 @@ class _Run:
             total = total + losses
             if options.clip_norm is not None:
                 optimizer.clip(options.clip_norm)
-            optimizer.step(rate, shrink=-math.expm1(-decay * rate**2 / self.squares))
+            of_matrices, shrink = (-math.expm1(-decay * rate**2 / self.squares) for decay in decays)
+            optimizer.step(rate, shrink, of_matrices)
             if self.project is not None:
                 self.project()
             count += 1
         self.crew.agree(self.model)
         return {"loss": float(total.mean()) / count if count else 0.0, "learning_rate": rate}
+
+    def _decays(self, number: int) -> Decay:
+        decay = self.options.weight_decay
+        if not callable(decay):
+            return Decay(decay, decay)
+        lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
+        return decay(number / self.options.max_epochs, lowest)
 
     def _gradients(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         """Loss of each member on a batch, (members,); its gradients are left with the parameters.
@@ -383,7 +395,7 @@ class _Run:
         scores.requires_grad_()
         losses = self.loss(scores, y)
         (slopes,) = torch.autograd.grad(losses.sum(), scores)
-        return losses.detach(), slopes
+        return losses.detach(), slopes.contiguous()  # that of a sum is one number, seen many times
 
     def release(self) -> None:
         """Leave the model in evaluation mode, its parameters with memory of their own."""

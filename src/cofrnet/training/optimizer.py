@@ -39,7 +39,7 @@ class Optimizer:
 
     Of weights that the model calls `matrices`, Adam says only how far they go:
 
-        W <- (1 - shrink) W - 0.2 rate |a| (4 polar(u) / sqrt(r) + u / |u|),
+        W <- (1 - shrink of matrices) W - 0.2 rate |a| (4 polar(u) / sqrt(r) + u / |u|),
         u = b m + (1 - b) g,     polar(u) = (u u^T)^(-1/2) u, of rank r,     b = 0.8
 
     with Frobenius norms. A gradient has most of its length in a few directions, so that the rows of W, which are
@@ -115,8 +115,9 @@ class Optimizer:
             for part in parts:
                 part.mul_((limit / (norm + 1e-6)).clamp_max(1.0))
 
-    def step(self, rate: float, shrink: float) -> None:
-        """One step down the gradient."""
+    def step(self, rate: float, shrink: float, of_matrices: float | None = None) -> None:
+        """One step down the gradient; matrices shrink as other weights do, unless told otherwise."""
+        of_matrices = shrink if of_matrices is None else of_matrices
         self.count += 1
         self._adam(self.of_others, rate, BETAS, shrink)
         if self.matrices:
@@ -126,7 +127,7 @@ class Optimizer:
             u = torch.lerp(gradient, mean, BETAS_OF_MATRICES[0])
             u /= _norm(u).clamp_min_(SMALLEST)
             direction = u.add(polar(u), alpha=OTHERS / math.sqrt(min(u.shape[1:])))
-            values.mul_(1 - shrink).addcmul_(direction, _norm(moves), value=-DISTANCE)
+            values.mul_(1 - of_matrices).addcmul_(direction, _norm(moves), value=-DISTANCE)
 
     def _adam(self, vectors: tuple[Any, ...], rate: float, betas: tuple[float, float], shrink: float = 0.0) -> None:
         """Adam's step on the first of some vectors, by the others: gradient, mean and square."""
