@@ -3,7 +3,9 @@
 After a change that is meant, make those anew: ``COFRNET_NEW_IMAGES=1 python -m pytest tests/test_plot.py``, and look.
 """
 
+import itertools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +149,21 @@ def test_pictures_are_drawn_into_given_axes():
     assert plot.waterfall(local(), ax=right) is right
     assert "log-odds of class yes" in left.get_ylabel().replace("\n", " ")
     assert left.get_xlabel() == "city"
+
+
+def test_large_numbers_do_not_run_together_and_given_ticks_stay():
+    explanation = replace(line(missing=False), grid=np.linspace(10_000, 530_000, len(line().grid)))
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3))
+    axes[1].set_xscale("log")
+    axes[2].set_xticks([20_000, 30_000])
+    for ax in axes:
+        plot.curve(explanation, ax=ax)
+    figure.canvas.draw()
+    left, right = axes[0].get_xlim()
+    boxes = [t.label1.get_window_extent() for t in axes[0].xaxis.get_major_ticks() if left <= t.get_loc() <= right]
+    assert len(boxes) >= 3
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+    assert list(axes[2].get_xticks()) == [20_000, 30_000]
 
 
 def test_word_clouds_are_drawn(tmp_path):

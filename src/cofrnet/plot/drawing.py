@@ -64,6 +64,15 @@ def plain(ax: Axes) -> None:
         ax.spines[side].set_visible(False)
 
 
+def few_ticks(ax: Axes) -> None:
+    """Few ticks on the axis of x, fewer for large numbers, which must not run together; given ticks stay."""
+    from matplotlib.ticker import AutoLocator
+
+    if isinstance(ax.xaxis.get_major_locator(), AutoLocator):
+        large = max(map(abs, ax.get_xlim())) >= 1e5
+        ax.locator_params("x", nbins=4 if large else 6, steps=[1, 2, 5, 10])
+
+
 def wrapped(text: str, width: int = 46) -> str:
     """Text in lines."""
     return "\n".join(textwrap.wrap(text, width))

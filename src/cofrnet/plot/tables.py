@@ -19,6 +19,7 @@ from cofrnet.plot.drawing import (
     RED,
     SIGNED,
     chosen_outputs,
+    few_ticks,
     new_axes,
     plain,
     pyplot,
@@ -68,6 +69,7 @@ def _number_line(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
         ax.plot(explanation.grid, explanation.values[c], color=color, label=explanation.output_names[c])
         if (explanation.high[c] > explanation.low[c]).any():
             ax.fill_between(explanation.grid, explanation.low[c], explanation.high[c], color=color, alpha=0.2, lw=0)
+    few_ticks(ax)
     left, right = float(explanation.grid[0]), float(explanation.grid[-1])
     if not np.isnan(explanation.missing).any():
         beyond = right + 0.08 * (right - left)

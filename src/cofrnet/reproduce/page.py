@@ -14,6 +14,7 @@ from scipy.stats import ttest_rel
 from cofrnet import plot
 from cofrnet.datasets import FUNCTIONS
 from cofrnet.files import write_atomically
+from cofrnet.plot.drawing import few_ticks
 from cofrnet.reproduce import data_tables, functions, pictures, texts
 from cofrnet.reproduce.claims import CHANGES
 from cofrnet.reproduce.claims import TABLES as CLAIM_TABLES
@@ -267,6 +268,7 @@ def _draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
             color = mpl.colormaps["tab10"](c)
             axes.fill_between(curve["grid"], curve["low"][c], curve["high"][c], color=color, alpha=0.2, lw=0)
             axes.plot(curve["grid"], curve["values"][c], color=color, label=f"class {output}")
+        few_ticks(axes)
         axes.set_xlabel(curve["feature"])
         axes.spines[["top", "right"]].set_visible(False)
         if len(curve["outputs"]) > 1:
