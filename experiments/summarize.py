@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 FOLDER = Path(__file__).parent / "results"
@@ -31,6 +31,13 @@ STRATEGIES = """
 # Strategies
 
 The three ways of training that the paper names, with the settings and splits above, everything else at its default.
+"""
+
+STATES = """
+# The luck of a random state
+
+The defaults with random states 0 to 7, on the splits above: of each state the mean over splits, and of these means the
+mean, the standard deviation, the lowest and the highest. The tables above have state 0.
 """
 
 OTHERS = """
@@ -69,6 +76,20 @@ def tables(results: dict[str, dict[str, list[dict[str, Any]]]], order: list[str]
     return parts
 
 
+def states(results: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
+    """A row for each table and measure."""
+    rows = ["| table | | states | mean | sd | lowest | highest |", "|---" * 7 + "|"]
+    for table, methods in results.items():
+        for key in ("accuracy", "log_loss", "auc", "r2"):
+            found = [mean(row[key] for row in own) for own in methods.values() if all(key in row for row in own)]
+            if len(found) > 1:
+                shown = (mean(found), stdev(found), min(found), max(found))
+                rows.append(
+                    f"| {table} | {SHOWN[key][0]} | {len(found)} | " + " | ".join(f"{x:.4f}" for x in shown) + " |"
+                )
+    return rows
+
+
 def others(results: dict[str, dict[str, list[dict[str, Any]]]], order: Sequence[str]) -> list[str]:
     """A row for each table, blank where a method has not been run, and on how many ours is better than the others."""
     rows: list[str] = []
@@ -93,6 +114,7 @@ def main() -> None:
     from experiments.tabular import OURS, PEERS, STRATEGY
 
     parts = [HEAD, *tables(read("tabular.jsonl"), [*OURS, *PEERS])]
+    parts += [STATES, *states(read("states.jsonl"))]
     parts += [OTHERS, *others(read("others.jsonl"), METHODS)]
     parts += [STRATEGIES, *tables(read("strategies.jsonl"), list(STRATEGY))]
     PAGE.write_text("\n".join(parts) + "\n")

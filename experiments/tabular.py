@@ -3,11 +3,12 @@
     python -m experiments.tabular                  # ours
     python -m experiments.tabular --methods all    # with the peers, in the environment that `make peers` creates
     python -m experiments.tabular --methods strategies      # the three ways of training
+    python -m experiments.tabular --methods states          # the defaults with eight random states
 
 Protocol: for seeds 0 to 4 (0 to 2 for regression), 30 % of the rows are the test set, stratified for classes, and 5/70
 of the rest are validation rows: a method that can stop by given rows gets them, the others do without. Every method has
-the same settings for all tables. Results are appended to experiments/results/tabular.jsonl (strategies.jsonl for those)
-as they come; what is there already is not run again.
+the same settings for all tables. Results are appended to experiments/results/tabular.jsonl (strategies.jsonl and
+states.jsonl for those) as they come; what is there already is not run again.
 """
 
 import argparse
@@ -36,7 +37,8 @@ FOLDER = Path(__file__).parent / "results"
 
 
 def ours(**settings: Any) -> Callable[[bool], Any]:
-    return lambda regression: (CoFrNetRegressor if regression else CoFrNetClassifier)(random_state=0, **settings)
+    settings = {"random_state": 0} | settings
+    return lambda regression: (CoFrNetRegressor if regression else CoFrNetClassifier)(**settings)
 
 
 def numeric(X: Any) -> list[str]:
@@ -150,6 +152,7 @@ STRATEGY: dict[str, Callable[[bool], Any]] = {
     "boosted": ours(strategy="boosted"),
     "rungwise": ours(strategy="rungwise"),
 }
+STATES = {f"random state {state}": ours(random_state=state) for state in range(8)}
 PEERS = {
     "logistic / ridge": Peer(logistic),
     "MLP": Peer(mlp),
@@ -177,7 +180,7 @@ def run(name: str, seed: int, method: str) -> dict[str, Any]:
     X, y, X_val, y_val, X_test, y_test = rows_of(name, seed)
     regression = TABLES[name].task == "regression"
     started = time.perf_counter()
-    if make := OURS.get(method) or STRATEGY.get(method):
+    if make := (OURS | STRATEGY | STATES).get(method):
         model = make(regression).fit(X, y, X_val=X_val, y_val=y_val)
     else:
         model = PEERS[method].fit(X, y, regression)
@@ -191,16 +194,17 @@ def run(name: str, seed: int, method: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, or names")
+    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, states, or names")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--seeds", nargs="+", type=int, default=None)
     parser.add_argument("--again", action="store_true", help="run also what is there already")
     arguments = parser.parse_args()
-    groups = {"ours": OURS, "peers": PEERS, "all": [*OURS, *PEERS], "strategies": STRATEGY}
+    groups = {"ours": OURS, "peers": PEERS, "all": [*OURS, *PEERS], "strategies": STRATEGY, "states": STATES}
     methods = [m for given in arguments.methods for m in groups.get(given, [given])]
     FOLDER.mkdir(exist_ok=True)
-    files = [FOLDER / name for name in ("tabular.jsonl", "strategies.jsonl")]
-    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+    files = {"strategies.jsonl": STRATEGY, "states.jsonl": STATES, "tabular.jsonl": {**OURS, **PEERS}}
+    paths = {method: FOLDER / name for name, own in files.items() for method in own}
+    lines = [line for path in {*paths.values()} if path.exists() for line in path.read_text().splitlines()]
     done = {(r["table"], r["seed"], r["method"]) for r in map(json.loads, lines)} if not arguments.again else set()
     warnings.simplefilter("ignore")
     prepare()
@@ -211,7 +215,7 @@ def main() -> None:
                     continue
                 result = {"table": name, "seed": seed, "method": method, "cofrnet": cofrnet.__version__}
                 result |= {key: round(value, 5) for key, value in run(name, seed, method).items()}
-                with files[method in STRATEGY].open("a") as file:
+                with paths[method].open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 print(json.dumps(result), flush=True)
 
