@@ -132,7 +132,7 @@ def series_against_sympy() -> list[dict[str, Any]]:
 
     def ours() -> Any:
         terms = Terms(2, 4)
-        rungs = [terms.linear(np.float64(b), w.astype(float)) for b, w in zip(bias, weight, strict=True)]
+        rungs = [terms.linear(np.array(float(b)), w.astype(float)) for b, w in zip(bias, weight, strict=True)]
         return terms, ladder_series(terms, rungs, "smooth", 1.0)
 
     x, y, h = sympy.symbols("x y h")

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def against_alternatives(quick: bool) -> list[dict[str, Any]]:
     for method, (model, _, _) in others.items():
         turns = [(seconds_of(ours, X, y), seconds_of(model, X, y)) for _ in range(1 if "EBM" in method else 3)]
         fit[method] = dict(zip(("CoFrNet", method), map(min, *turns) if len(turns) > 1 else turns[0], strict=True))
-    predict = best_seconds({method: lambda m=m: m.predict(X_test) for method, m in models.items()}, 2.0)
+    predict = best_seconds({method: partial(model.predict, X_test) for method, model in models.items()}, 2.0)
     rows = []
     for method, (_, *targets) in others.items():
         for what, seconds, target in zip(("fit", "predict"), (fit[method], predict), targets, strict=True):
@@ -120,8 +121,8 @@ def step_overhead(batch: int, quick: bool) -> dict[str, Any]:
     )
     loss, once = LogLoss(), bare_arithmetic(model, data.x[:batch])
     automatic = loop_options(
-        n, p, goal="two classes", additive=False, linear_loss=0.69, max_epochs="auto", batch_size=batch,
-        learning_rate="auto", weight_decay="auto", patience=None,
+        n, p, reads=model.spec.full_width, goal="two classes", additive=False, linear_loss=0.69, max_epochs="auto",
+        batch_size=batch, learning_rate="auto", weight_decay="auto", patience=None,
     )  # fmt: skip
     options = LoopOptions(epochs, batch, automatic.learning_rate, automatic.weight_decay)
 

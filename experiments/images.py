@@ -35,7 +35,7 @@ def relu_twin(model: ImageCoFrNet) -> ImageCoFrNet:
     """The network with its ladders replaced by normalisation and ReLU, and its head by a linear one."""
     for module in model.modules():
         if isinstance(getattr(module, "bend", None), ChannelLadders):
-            module.bend = nn.Sequential(nn.BatchNorm2d(module.bend.channels), nn.ReLU())  # type: ignore[union-attr]
+            module.bend = nn.Sequential(nn.BatchNorm2d(module.bend.channels), nn.ReLU())  # type: ignore[union-attr, arg-type]
             nn.init.kaiming_normal_(module.conv.weight)  # type: ignore[arg-type,union-attr]
     with torch.no_grad():
         model.head.head.zero_()
@@ -112,8 +112,8 @@ def main() -> None:
             "cofrnet": cofrnet.__version__,
             "torch": torch.__version__,
         }
-        with (FOLDER / "images.jsonl").open("a") as file:
-            file.write(json.dumps(result) + "\n")
+        with (FOLDER / "images.jsonl").open("a") as lines:
+            lines.write(json.dumps(result) + "\n")
         print(json.dumps(result), flush=True)
         if name == "conv":
             model.save(FOLDER / "images-conv.cofrnet")

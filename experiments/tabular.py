@@ -15,7 +15,7 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +199,12 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=None)
     parser.add_argument("--again", action="store_true", help="run also what is there already")
     arguments = parser.parse_args()
-    groups = {"ours": OURS, "peers": PEERS, "all": [*OURS, *PEERS], "strategies": STRATEGY, "states": STATES}
+    groups: dict[str, Iterable[str]] = {"ours": OURS, "peers": PEERS, "strategies": STRATEGY, "states": STATES}
+    groups["all"] = [*OURS, *PEERS]
     methods = [m for given in arguments.methods for m in groups.get(given, [given])]
     FOLDER.mkdir(exist_ok=True)
-    files = {"strategies.jsonl": STRATEGY, "states.jsonl": STATES, "tabular.jsonl": {**OURS, **PEERS}}
-    paths = {method: FOLDER / name for name, own in files.items() for method in own}
+    files = {"tabular.jsonl": "all", "strategies.jsonl": "strategies", "states.jsonl": "states"}
+    paths = {method: FOLDER / name for name, group in files.items() for method in groups[group]}
     lines = [line for path in {*paths.values()} if path.exists() for line in path.read_text().splitlines()]
     done = {(r["table"], r["seed"], r["method"]) for r in map(json.loads, lines)} if not arguments.again else set()
     warnings.simplefilter("ignore")
