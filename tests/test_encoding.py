@@ -9,8 +9,9 @@ import pytest
 from scipy.stats import norm
 
 from cofrnet.core import backend
+from cofrnet.estimators.column_inputs import CategoricalColumn, NumericColumn
 from cofrnet.estimators.columns import as_columns, dictionary, is_categorical, labels, numbers
-from cofrnet.estimators.encoding import MOST_HATS, CategoricalColumn, NumericColumn, TableEncoder
+from cofrnet.estimators.encoding import MOST_HATS, TableEncoder
 
 
 def learn(X, **options):

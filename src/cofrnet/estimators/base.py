@@ -27,9 +27,10 @@ from cofrnet.estimators.checks import (
     require_same_length,
     signs_of,
 )
+from cofrnet.estimators.column_inputs import NumericColumn
 from cofrnet.estimators.columns import as_columns, is_categorical, unmasked
 from cofrnet.estimators.defaults import Goal, loop_options
-from cofrnet.estimators.encoding import NumericColumn, Scaling, TableEncoder
+from cofrnet.estimators.encoding import Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
 from cofrnet.estimators.interactions import stands_out, strongest_pairs

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.errors import ModelFileError
-from cofrnet.estimators.encoding import HEIGHT, CategoricalColumn, Column, NumericColumn, TableEncoder
+from cofrnet.estimators.column_inputs import HEIGHT, CategoricalColumn, Column, NumericColumn
+from cofrnet.estimators.encoding import TableEncoder
 from cofrnet.files import Fields
 from cofrnet.nn.specs import CoFrNetSpec, Spec
 

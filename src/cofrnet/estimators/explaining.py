@@ -18,8 +18,9 @@ from torch import Tensor
 
 import cofrnet
 from cofrnet.estimators.checks import position_of
+from cofrnet.estimators.column_inputs import NumericColumn
 from cofrnet.estimators.columns import as_given, numbers
-from cofrnet.estimators.encoding import NumericColumn, TableEncoder
+from cofrnet.estimators.encoding import TableEncoder
 from cofrnet.explain import local, overall, series
 from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
 from cofrnet.explain.quality import Quality

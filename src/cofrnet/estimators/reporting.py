@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cofrnet.estimators.checks import as_plain
+from cofrnet.estimators.column_inputs import NumericColumn
 from cofrnet.estimators.columns import labels, numbers
-from cofrnet.estimators.encoding import NumericColumn
 from cofrnet.explain.subject import to_browse
 from cofrnet.files import write_atomically
 

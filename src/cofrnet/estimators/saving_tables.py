@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cofrnet.estimators.column_inputs import NumericColumn
 from cofrnet.estimators.contents import fits, or_none, read_table
-from cofrnet.estimators.encoding import NumericColumn, TableEncoder
+from cofrnet.estimators.encoding import TableEncoder
 from cofrnet.estimators.saving import Saving, dtype_of, filled
 from cofrnet.explain.subject import ColumnProfile, TableProfile
 from cofrnet.files import Fields
