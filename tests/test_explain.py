@@ -12,6 +12,7 @@ from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 from cofrnet.explain.data import LocalExplanation
 
 FAST = {"max_epochs": 8, "n_ladders": 4, "ladders_per_feature": 2, "random_state": 0}
+CODED = FAST | {"max_categories": 20}
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +35,28 @@ def messy():
     return frame, y.to_numpy() + rng.normal(size=n)
 
 
-@pytest.fixture(scope="module", params=["regression", "two classes", "three classes", "members", "D", "pairs", "clamp"])
+def with_codes(X, y):
+    """The table twice, with a number and a text of many values in it that y goes by."""
+    X, y, rng = pd.concat([X, X], ignore_index=True), np.concatenate([y, y]), np.random.default_rng(1)
+    X.insert(0, "street", [f"street {i}" for i in rng.integers(0, 100, len(X))])
+    X.insert(0, "shop", rng.integers(0, 80, len(X)) / 8)
+    effects = rng.choice([-200, 200], 200)
+    return X, y + effects[(8 * X["shop"]).astype(int)] + effects[[100 + int(s.split()[1]) for s in X["street"]]]
+
+
+KINDS = ["regression", "two classes", "three classes", "members", "D", "pairs", "clamp", "codes", "codes of classes"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def fitted(request, messy):
     X, y = messy
+    if "codes" in request.param:
+        X, y = with_codes(X, y)
+        classify = "classes" in request.param
+        model = CoFrNetClassifier(**CODED) if classify else CoFrNetRegressor(**CODED, variant="D")
+        model.fit(X, pd.qcut(y, 3, labels=False) if classify else y)
+        assert [column.name for column in model.encoder_.columns if column.effects] == ["shop", "street"]
+        return model, X
     settings = {
         "D": {"variant": "D"},
         "pairs": {"variant": "D", "interactions": [("age", "income"), ("city", "member")]},
@@ -61,8 +81,16 @@ def interpolated(column, value):
     knots = torch.tensor(column.knots, dtype=torch.float64)
     corners = np.zeros((len(knots), len(column.inputs)))  # all inputs are linear between the knots
     corners[:, 0] = column.values
-    corners[:, 1 + column.has_missing :] = column.height * np.eye(len(knots))[:, list(column.hats)]
-    values = torch.from_numpy(corners)
+    hats = slice(1 + column.has_missing, column.first_effect)
+    corners[:, hats] = column.height * np.eye(len(knots))[:, list(column.hats)]
+    found = between(knots, torch.from_numpy(corners), value)
+    if column.codes:
+        codes, effects = (torch.tensor(own, dtype=torch.float64) for own in (column.codes, column.effects))
+        found = torch.cat([found[: column.first_effect], between(codes, effects, value)])
+    return found
+
+
+def between(knots, values, value):
     i = int(torch.searchsorted(knots, value.detach(), right=True).clamp(1, len(knots) - 1))
     if value.detach() < knots[0] or value.detach() > knots[-1]:
         return values[0 if value < knots[0] else -1] + 0 * value
@@ -159,6 +187,23 @@ def test_curves_have_bands_density_and_margin(messy):
     assert several.curve("city").grid.tolist() == ["Bern", "Oslo", "Rome"]
     one = CoFrNetRegressor(**FAST).fit(X, y).curve("income")
     np.testing.assert_array_equal(one.low, one.high)
+
+
+def test_curves_of_codes_are_those_of_values_that_there_are(messy):
+    X, y = with_codes(*messy)
+    model = CoFrNetRegressor(**CODED | {"max_epochs": 20}).fit(X, y)
+    curve = model.curve("shop", points=30)
+    assert set(curve.grid) < set(X["shop"])
+    means = (y - y.mean() + 0 * X["shop"]).groupby(X["shop"]).mean()
+    assert np.corrcoef(curve.values[0], means[curve.grid])[0, 1] > 0.9
+    curve = model.curve("street", points=30)
+    most = X["street"].value_counts()
+    assert len(curve.grid) == len(curve.counts) == 30
+    assert list(curve.counts) == list(most[curve.grid])
+    assert min(curve.counts) >= most.iloc[30], "the most frequent are shown"
+    assert len(model.curve("street", points=500).grid) > 90
+    means = (y - y.mean() + 0 * X["shop"]).groupby(X["street"]).mean()
+    assert np.corrcoef(curve.values[0], means[curve.grid])[0, 1] > 0.9
 
 
 def test_importances_find_what_matters():

@@ -12,10 +12,10 @@ import sympy
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 
-FAST = {"max_epochs": 4, "n_ladders": 3, "ladders_per_feature": 2, "random_state": 0}
+FAST = {"max_epochs": 4, "n_ladders": 3, "ladders_per_feature": 2, "max_categories": 8, "random_state": 0}
 
 
-def table(n=400):
+def table(n=1200):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -24,14 +24,20 @@ def table(n=400):
             "city": rng.choice(["Bern", 'Os"lo', "St. John's", "rare?"], n, p=[0.5, 0.3, 0.19, 0.01]),
             "member": rng.random(n) > 0.5,
             "constant": 1.0,
+            "shop": rng.choice(np.arange(60) * 7.5, n),
+            "street": rng.choice([f"{i} O'Hara Rd" for i in range(30)], n),
             "rooms": rng.choice([1, 2, 2.5, 4, 9], n, p=[0.3, 0.3, 0.2, 0.195, 0.005]),
         }
     )
     frame.loc[rng.random(n) < 0.1, "rooms"] = np.nan
     frame.loc[rng.random(n) < 0.1, "age of person"] = np.nan
     frame.loc[rng.random(n) < 0.05, "city"] = None
+    frame.loc[rng.random(n) < 0.05, ["shop", "street"]] = np.nan, None
     y = frame["age of person"].fillna(30) + 5 * np.log(frame["income"]) + 40 * (frame["city"] == "Bern")
-    return frame, (y + 30 * (frame["rooms"] == 2)).to_numpy()
+    shops, streets = rng.choice([-80, 80], 60), rng.choice([-80, 80], 30)
+    y += np.where(frame["shop"].isna(), 0, shops[(frame["shop"].fillna(0) / 7.5).astype(int)])
+    y += [0 if pd.isna(name) else streets[int(name.split()[0])] for name in frame["street"]]
+    return frame, (y + 100 * (frame["rooms"] == 2)).to_numpy()
 
 
 MODELS = {
@@ -52,6 +58,7 @@ def fitted(request):
     X, y = table()
     model = MODELS[request.param](X, y)
     assert bool(model.encoder_.columns[-1].hats) == (model.scaling == "quantile"), "the programs are to know of hats"
+    assert [column.name for column in model.encoder_.columns if column.effects] == ["shop", "street"]
     return model, X
 
 
@@ -63,6 +70,7 @@ def rows():
     odd["income"] = [0.0, 1e9, -5.0, X["income"].max()]
     odd["city"] = ["Paris", None, "Bern", "rare?"]
     odd["rooms"] = [1.25, 3.0, -1.0, 100.0]
+    odd["shop"], odd["street"] = [3.1, -4.0, 1e6, np.nan], ["nowhere", "other", "missing", None]
     return pd.concat([X.iloc[:60], odd], ignore_index=True)
 
 

@@ -33,7 +33,7 @@ MODELS = {
 }
 
 
-def rows(n=300):
+def rows(n=900):
     """Rows as in training, and some that it has not seen: beyond the range, unknown levels, missing everywhere."""
     frame, y = table(n)
     strange = frame.iloc[:4].copy()
@@ -41,6 +41,7 @@ def rows(n=300):
     strange["city"] = ["Atlantis", None, "other", "missing"]
     strange["age of person"] = np.nan
     strange["rooms"] = [1.25, 3.0, -1.0, 100.0]
+    strange["shop"], strange["street"] = [3.1, -4.0, 1e6, np.nan], ["nowhere", "other", "missing", None]
     return pd.concat([frame, strange], ignore_index=True), y
 
 
@@ -60,6 +61,7 @@ def test_onnx_and_torch_give_what_the_estimator_gives(tmp_path, name):
     make, contributions = MODELS[name]
     X, y = rows()
     fitted = make(X.iloc[: len(y)], y)
+    assert [column.name for column in fitted.encoder_.columns if column.effects] == ["shop", "street"]
     path = fitted.to_onnx(tmp_path / "m.onnx", contributions=contributions)
     session = onnxruntime.InferenceSession(str(path))
     names = [output.name for output in session.get_outputs()]

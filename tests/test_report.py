@@ -104,15 +104,10 @@ def test_what_if_is_what_python_says(tmp_path, opened, name):
     order = model.explain_global(X).order
     names = [model.encoder_.columns[j].name for j in order]
     changes = [
-        {"age of person": 61, "income": 12345.5, "city": "Bern", "member": "True", "since": "2021-03-04", "rooms": 2.5},
-        {
-            "age of person": None,
-            "income": 80000,
-            "city": "St. John's",
-            "member": "False",
-            "since": "2020-02-29",
-            "rooms": 3.2,
-        },
+        {"age of person": 61, "income": 12345.5, "city": "Bern", "member": "True", "since": "2021-03-04", "rooms": 2.5}
+        | {"shop": 30, "street": "3 O'Hara Rd"},
+        {"age of person": None, "income": 80000, "city": "St. John's", "member": "False", "since": "2020-02-29"}
+        | {"rooms": 3.2, "shop": 33.1, "street": "29 O'Hara Rd"},
     ]
     for change in changes:
         for feature, value in change.items():

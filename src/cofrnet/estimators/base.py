@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -33,10 +32,10 @@ from cofrnet.estimators.defaults import Goal, loop_options
 from cofrnet.estimators.encoding import Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
-from cofrnet.estimators.interactions import stands_out, strongest_pairs
+from cofrnet.estimators.interactions import strongest_pairs
+from cofrnet.estimators.learning import LearningColumns, LinearModel
 from cofrnet.estimators.reporting import Reporting
 from cofrnet.estimators.saving_tables import SavingTables
-from cofrnet.explain.subject import evenly
 from cofrnet.nn import CoFrNet, CoFrNetSpec, Variant
 from cofrnet.training import (
     Callback,
@@ -54,7 +53,6 @@ __all__ = ["TabularCoFrNet"]
 
 Floats = NDArray[np.floating[Any]]
 
-LINEAR_START_ROWS = 20_000  # rows that the linear start is fitted to, at most
 PREDICT_CHUNK = 16_384  # rows, for bounded memory
 FEWEST_AT_ONCE = 256
 LADDERS_PER_PAIR = 8
@@ -62,7 +60,7 @@ MOST_DEPTH = 1000
 BOOSTED_GROUPS = 4
 
 
-class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator):
+class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitting, BaseEstimator):
     """What the classifier and the regressor share: everything but the meaning of y."""
 
     variant: Variant
@@ -118,10 +116,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
     def _count_outputs(self) -> int:
         raise NotImplementedError
 
-    def _linear_start(self, x: Floats, y: NDArray[Any], weight: Floats | None) -> tuple[Floats, Floats]:
-        """Weights (q, p) and intercepts (q,) of the linear model that training starts from."""
-        raise NotImplementedError
-
     def _balance(self, y: NDArray[Any], weight: Floats | None, like: NDArray[Any] | None = None) -> Floats | None:
         return weight
 
@@ -165,28 +159,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
                     "categorical_features leaves out. Add it, or use categorical_features='auto'."
                 )
         return [j in positions for j in range(len(names))]
-
-    def _learn_columns(
-        self, columns: Sequence[Any], targets: NDArray[Any], weight: Floats | None, rows: NDArray[np.int64]
-    ) -> TableEncoder:
-        """How columns become inputs, learned from some rows.
-
-        Columns of few values have hats where their values stand out of what a linear model leaves over; those that must
-        be monotone have none, and end where their values do.
-        """
-        known, signs = [_rows_of(column, rows) for column in columns], self._signs()
-        plain = TableEncoder.learn(known, self._names(), self._categorical(columns), self.scaling, self.max_categories)
-        plain = plain.with_bounds(signs, known)
-        hats = {j: own for j, own in plain.possible_hats(known).items() if j not in signs}
-        if not hats:
-            return plain
-        few = evenly(len(rows), LINEAR_START_ROWS)
-        x = plain.encode([_rows_of(column, few) for column in known])
-        own = None if weight is None else weight[rows[few]]
-        data = chosen_rows(torch.from_numpy(x), targets[rows[few]], own, np.arange(len(few)))
-        left = self._residual(self._linear_model(data), data)
-        first = {j: x[:, plain.column_inputs[j][0]] for j in hats}
-        return plain.with_hats({j: own for j, own in hats.items() if stands_out(first[j], left)})
 
     # ------------------------------------------------------------------------------ fitting
 
@@ -242,9 +214,9 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         if len(rows) < 2:
             raise ValueError(f"X must have at least two rows whose weight is not 0; got {len(rows)}. Pass more rows.")
         if not again:
-            self.encoder_ = self._learn_columns(columns, targets, weight, rows)
+            self.encoder_ = self._learn_columns(columns, targets, weight, rows, rng)
         x = torch.from_numpy(self.encoder_.encode(columns))
-        data = chosen_rows(x, targets, weight, rows)
+        data = self._without_own_effects(chosen_rows(x, targets, weight, rows), columns, rows, rng)
         validation = None if held is None else chosen_rows(x, targets, weight, held)
         if X_val is not None:
             x_val = torch.from_numpy(self.encoder_.encode(self._read(X_val, reset=False)))
@@ -311,10 +283,11 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
         rows = _that_count(np.arange(len(targets)), weight)
         if first:
-            self.encoder_ = self._learn_columns(columns, targets, weight, rows)
+            self.encoder_ = self._learn_columns(columns, targets, weight, rows, rng)
         x = torch.from_numpy(self.encoder_.encode(columns))
         data = chosen_rows(x, targets, weight, rows)
         if first:
+            data = self._without_own_effects(data, columns, rows, rng)
             linear = self._linear_model(data)
             self.pairs_, _ = self._pairs(data, None, linear, generator)
             self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
@@ -364,20 +337,13 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         found = strongest_pairs(columns, self._residual(additive.model_, data), int(wanted))
         return [(free[i], free[j]) for i, j in found], False
 
-    def _residual(self, model: Any, data: Rows) -> Floats:
-        """What a model leaves over: how the loss of each row, by its weight, falls with its scores, (n, q)."""
-        scores = model.member_scores(data.x).detach().requires_grad_()  # (n, 1, q)
-        losses = self._losses()[0](scores, data.y)
-        (slope,) = torch.autograd.grad(losses.sum(), scores)
-        if data.weight is not None:
-            slope *= data.weight.view(-1, 1, 1)
-        return -slope.squeeze(1).numpy()
-
     def _one_number(self, j: int, x: Tensor) -> Floats:
-        """The inputs x (n, p) of column j as one number a row: its first, or the code of its level."""
-        own = x[:, self.encoder_.column_inputs[j]].numpy()
-        if isinstance(self.encoder_.columns[j], NumericColumn):
+        """The inputs x (n, p) of column j as one number a row: its first, or the code or effect of its level."""
+        own, column = x[:, self.encoder_.column_inputs[j]].numpy(), self.encoder_.columns[j]
+        if isinstance(column, NumericColumn):
             return own[:, 0]
+        if column.effects:
+            return own[:, column.first_effect]
         return own @ np.arange(1, own.shape[1] + 1)
 
     def _signs(self) -> dict[int, int]:
@@ -430,15 +396,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
             dropout=self.dropout,
             n_members=self.n_members,
         )
-
-    def _linear_model(self, data: Rows) -> LinearModel:
-        """The linear model that training starts from, where least squares or log-loss puts it."""
-        few = data
-        if len(data) > LINEAR_START_ROWS:
-            few = data.select(torch.from_numpy(evenly(len(data), LINEAR_START_ROWS)))
-        weight = None if few.weight is None else few.weight.numpy()
-        found = self._linear_start(few.x.numpy(), few.y.numpy(), weight)
-        return LinearModel(*(torch.as_tensor(np.asarray(values), dtype=data.x.dtype) for values in found))
 
     def _options(self, n: int, linear_loss: float | None = None, stages: int = 1) -> LoopOptions:
         """How to train each of so many stages."""
@@ -511,31 +468,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, Fitting, BaseEstimator
         return scores[:n].double().numpy()
 
 
-@dataclass(frozen=True)
-class LinearModel:
-    """Scores weight x + intercept. Shapes: weight (q, p), intercept (q,)."""
-
-    weight: Tensor
-    intercept: Tensor
-
-    def member_scores(self, x: Tensor) -> Tensor:
-        """Its scores, as those of one member. Shapes: x (n, p); returns (n, 1, q)."""
-        return torch.addmm(self.intercept, x, self.weight.T).unsqueeze(1)
-
-    def start(self, model: CoFrNet) -> None:
-        """Make a CoFrNet this linear model: its linear path so, its head 0."""
-        assert model.linear is not None
-        assert model.intercept is not None
-        with torch.no_grad():
-            model.head.zero_()
-            model.linear.copy_(self.weight.expand_as(model.linear))
-            model.intercept.copy_(self.intercept.expand_as(model.intercept))
-
-
 def _that_count(rows: NDArray[np.int64], weight: Floats | None) -> NDArray[np.int64]:
     """Of some rows, those whose weight is not 0."""
     return rows if weight is None else rows[weight[rows] > 0]
-
-
-def _rows_of(column: Any, rows: NDArray[np.int64]) -> Any:
-    return column[rows.tolist()] if isinstance(column, nw.Series) else column[rows]

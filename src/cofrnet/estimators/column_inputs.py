@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from cofrnet.compiled.settings import uses_numba
 from cofrnet.estimators.columns import Floats, dictionary, label, numbers, of_each
 
-__all__ = ["HEIGHT", "MISSING", "MOST_KNOTS", "OTHER", "CategoricalColumn", "Column", "NumericColumn"]
+__all__ = ["HEIGHT", "MISSING", "MOST_KNOTS", "OTHER", "CategoricalColumn", "Column", "Effects", "NumericColumn"]
 
 MOST_KNOTS = 257
 HEIGHT = 0.3  # low hats need large weights, which decay holds down: values in order follow their curve as before
 CELLS = 4096
 MISSING = "missing"
 OTHER = "other"
+
+Effects: TypeAlias = tuple[tuple[float, ...], ...]  # one for each output, of each code or level
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class NumericColumn:
 
     `bounded` columns stay at the outermost values beyond the knots; others go on straight. A column of dates is one of
     days since 1970-01-01. `hats` are positions of knots that have an input of their own, linear between the knots too:
-    `height` at the knot, and 0 at all others.
+    `height` at the knot, and 0 at all others. A column of many codes has one input more for each output of the model,
+    linear between (codes[i], effects[i]): see `cofrnet.estimators.effects`, also for what `unit` is.
     """
 
     name: str
@@ -39,17 +42,26 @@ class NumericColumn:
     is_date: bool = False
     hats: tuple[int, ...] = ()
     height: float = HEIGHT
+    codes: tuple[float, ...] = ()
+    effects: Effects = ()
+    unit: float = 1.0
 
     @cached_property
     def inputs(self) -> list[str]:
-        """Names of the inputs this column becomes: z, missing, hats."""
+        """Names of the inputs this column becomes: z, missing, hats, effects."""
         missing = [f"{self.name}={MISSING}"] if self.has_missing else []
-        return [self.name, *missing, *(f"{self.name}={_short(self.knots[i])}" for i in self.hats)]
+        hats = [f"{self.name}={_short(self.knots[i])}" for i in self.hats]
+        return [self.name, *missing, *hats, *_names_of_effects(self.name, self.effects)]
 
     @property
     def first_hat(self) -> int:
         """Which of its inputs is the first hat."""
         return 1 + self.has_missing
+
+    @property
+    def first_effect(self) -> int:
+        """Which of its inputs is the first effect."""
+        return self.first_hat + len(self.hats)
 
     def scaled(self, x: Floats, out: NDArray[Any] | None = None, compiled: bool = True) -> NDArray[Any]:
         """z(x), written to `out` where it is given; NaN stays NaN. Without `compiled`, by numpy alone."""
@@ -84,6 +96,11 @@ class NumericColumn:
             found[:, place] = self.height * ((piece + 1 == i).astype(float) - (piece == i)) / widths[piece]
         if self.bounded:
             found[(x < knots[0]) | (x > knots[-1])] = 0
+        if self.codes:
+            codes = np.asarray(self.codes)
+            piece = (np.searchsorted(codes, x, side="right") - 1).clip(0, len(codes) - 2)
+            steep = np.diff(self.effects, axis=0)[piece] / np.diff(codes)[piece, None]
+            found[:, self.first_effect :] = np.where(((x < codes[0]) | (x > codes[-1]))[:, None], 0.0, steep)
         found[np.isnan(x)] = np.nan
         return found
 
@@ -108,7 +125,14 @@ class NumericColumn:
         return x0 + (z - z0) * ((x1 - x0) / (z1 - z0))
 
     def points(self, count: int, low: float, high: float) -> Floats:
-        """Values to look at the column at: those it takes where they are few, else evenly spaced from low to high."""
+        """Values to look at the column at: those it takes where they are few, else evenly spaced from low to high.
+
+        Of codes, which have effects of their own, those that it takes, evenly spread over them.
+        """
+        if self.codes:
+            own = np.asarray(self.codes[1:-1])
+            within = own[(own >= low) & (own <= high)]
+            return within[np.unique(np.linspace(0, len(within) - 1, count).round().astype(int))]
         if len(self.knots) <= count and self.bounded:
             return np.asarray(self.knots)
         if not math.isfinite(high - low):
@@ -180,7 +204,20 @@ class NumericColumn:
         if self.has_missing:
             out[:, 1] = missing
         if self.hats:
-            self._encode_hats(x, out[:, self.first_hat :])
+            self._encode_hats(x, out[:, self.first_hat : self.first_effect])
+        if self.codes:
+            for place, own in enumerate(self._effects_by_output, self.first_effect):
+                out[:, place] = np.where(missing, 0.0, np.interp(x, self.codes, own))
+
+    @cached_property
+    def _effects_by_output(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(np.transpose(self.effects))
+
+    def places(self, column: Any) -> NDArray[np.int64]:
+        """Which of its codes each value of a column of `as_columns` is, (n,); -1 for none."""
+        x, codes = numbers(column, self.name), np.asarray(self.codes)
+        found = np.searchsorted(codes, x).clip(0, len(codes) - 1)
+        return np.where(codes[found] == x, found, -1)
 
     @cached_property
     def _places_of_hats(self) -> NDArray[np.int64]:
@@ -203,18 +240,36 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """How a categorical column becomes inputs: one for each of `levels`, in this order.
+    """How a categorical column becomes inputs: one for each of `levels`, in this order, 1 for its own and 0 for others.
 
-    A level that is not among them is counted as `OTHER` where that is one of them, else it is 0 in every input.
+    A level that is not among them is counted as `OTHER` where that is one of them, else it is 0 in every input. Of very
+    many levels only the first, as many as are `frequent`, have an input; the rest are `OTHER` there. All of them have
+    `effects`, one for each output of the model: see `cofrnet.estimators.effects`, also for what `unit` is.
     """
 
     name: str
     levels: tuple[str, ...]
+    frequent: int | None = None
+    effects: Effects = ()
+    unit: float = 1.0
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the inputs this column becomes."""
-        return [f"{self.name}={level}" for level in self.levels]
+        """Names of the inputs this column becomes: levels, effects."""
+        own = [f"{self.name}={level}" for level in self.levels[: self.first_effect]]
+        return [*own, *_names_of_effects(self.name, self.effects)]
+
+    @property
+    def first_effect(self) -> int:
+        """Which of its inputs is the first effect."""
+        return len(self.levels) if self.frequent is None else self.frequent
+
+    @property
+    def of_levels(self) -> NDArray[np.float64]:
+        """Inputs of the levels, (levels, len(inputs))."""
+        out = np.empty((len(self.levels), len(self.inputs)))
+        self._write(np.arange(len(self.levels)), out)
+        return out
 
     @property
     def place_of_other(self) -> int:
@@ -236,26 +291,50 @@ class CategoricalColumn:
 
     def encode(self, column: Any, out: NDArray[Any], compiled: bool = True) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
-        code: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
-        code.update(self.aliases)
-        other = self.place_of_other
-        code[None] = self.place_of_missing
+        self._write(self.places(column), out)
+
+    def _write(self, places: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Write the inputs of rows of the levels at some places into `out`."""
+        first, known = self.first_effect, places >= 0
+        own = np.where(places < first, places, self.place_of_other)
+        out[...] = 0
+        rows = np.flatnonzero(own >= 0)
+        out[rows, own[rows]] = 1
+        if self.effects:
+            out[known, first:] = self._effects[places[known]]
+
+    @cached_property
+    def _effects(self) -> NDArray[np.float64]:
+        return np.array(self.effects)
+
+    @cached_property
+    def _place_of(self) -> dict[str | None, int]:
+        """Places of the levels, of other words for them, and of what is missing."""
+        places: dict[str | None, int] = {level: i for i, level in enumerate(self.levels)}
+        places.update(self.aliases)
+        places[None] = self.place_of_missing
+        return places
+
+    def places(self, column: Any) -> NDArray[np.int64]:
+        """Which of its levels each value of a column of `as_columns` is, (n,); -1 for none."""
+        code, other = self._place_of, self.place_of_other
 
         def place(value: Any) -> int:
             return code.get(label(value, self.name), other)
 
         arrow = dictionary(column)
         if arrow is None:
-            codes = np.asarray(of_each(column, place), dtype=np.int64)
-        else:
-            of_levels = np.array([*map(place, arrow[1]), code[None]], dtype=np.int64)
-            codes = of_levels[arrow[0]]
-        out[...] = 0
-        known = codes >= 0
-        out[np.flatnonzero(known), codes[known]] = 1
+            return np.asarray(of_each(column, place), dtype=np.int64)
+        of_levels = np.array([*map(place, arrow[1]), code[None]], dtype=np.int64)
+        return of_levels[arrow[0]]
 
 
 Column: TypeAlias = NumericColumn | CategoricalColumn
+
+
+def _names_of_effects(name: str, effects: Effects) -> list[str]:
+    count = len(effects[0]) if effects else 0
+    return [f"effect of {name}"] if count == 1 else [f"effect {i + 1} of {name}" for i in range(count)]
 
 
 def _short(value: float) -> str:

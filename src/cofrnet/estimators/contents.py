@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.errors import ModelFileError
-from cofrnet.estimators.column_inputs import HEIGHT, CategoricalColumn, Column, NumericColumn
+from cofrnet.estimators.column_inputs import HEIGHT, OTHER, CategoricalColumn, Column, Effects, NumericColumn
 from cofrnet.estimators.encoding import TableEncoder
 from cofrnet.files import Fields
 from cofrnet.nn.specs import CoFrNetSpec, Spec
@@ -106,7 +106,10 @@ def read_column(fields: Fields) -> Column:
     if "levels" in fields.values:
         levels = fields.texts("levels")
         fits(len(set(levels)) == len(levels), "levels", "all different")
-        return CategoricalColumn(fields.text("name"), levels)
+        effects, unit = _read_effects(fields, len(levels))
+        frequent = fields.integer("frequent", 0, len(levels)) if effects else None
+        fits(frequent is None or OTHER in levels[:frequent], "levels", "with one for those that have no input")
+        return CategoricalColumn(fields.text("name"), levels, frequent, effects, unit)
     knots, values = fields.numbers("knots"), fields.numbers("values")
     rising = all(a < b for a, b in pairwise(knots)) and all(a <= b for a, b in pairwise(values))
     fits(len(knots) == len(values) >= 2 and rising, "knots", "two or more, rising, with a value each")
@@ -119,5 +122,22 @@ def read_column(fields: Fields) -> Column:
     fits(whole and (bounded or not hats), "hats", "positions of knots, rising, of a bounded column")
     height = fields.number("height") if hats else HEIGHT
     fits(0.001 <= height <= 1, "height", "that of hats, 0.001 to 1")
-    has_missing = fields.flag("has_missing")
-    return NumericColumn(fields.text("name"), knots, values, bounded, has_missing, is_date, tuple(hats), height)
+    codes = fields.numbers("codes") if "codes" in fields.values else ()
+    fits(all(a < b for a, b in pairwise(codes)) and len(codes) != 1, "codes", "none, or two or more, rising")
+    effects, unit = _read_effects(fields, len(codes))
+    fits(bool(effects) == bool(codes), "effects", "there for codes")
+    return NumericColumn(
+        fields.text("name"), knots, values, bounded, fields.flag("has_missing"), is_date, tuple(hats), height,
+        codes, effects, unit,
+    )  # fmt: skip
+
+
+def _read_effects(fields: Fields, count: int) -> tuple[Effects, float]:
+    """Effects of so many values, and their unit; none in files of older versions."""
+    given = fields.any("effects") if "effects" in fields.values else []
+    fits(isinstance(given, list) and len(given) in (0, count), "effects", "one for each value")
+    effects = tuple(Fields({"row": row}, "effects").numbers("row") for row in given)
+    fits(len({len(row) for row in effects}) <= 1 and all(effects), "effects", "as many for each value")
+    unit = fields.number("unit") if effects else 1.0
+    fits(unit > 0, "unit", "positive")
+    return effects, unit

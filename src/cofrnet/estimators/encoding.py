@@ -5,8 +5,10 @@ Every column of the table becomes one or more inputs:
     numeric        z(x), a monotone piecewise-linear map learned from the column; where the column had missing values,
                    one more input that is 1 for them and 0 otherwise (z is then 0); where it takes few values, such as
                    the code of a category, it may have a hat for each: highest at the value, falling to 0 at its
-                   neighbours, so that a value can have an effect that no curve through its neighbours has
-    categorical    one input for each frequent level, 1 where the row has it; rare levels share one; missing is a level
+                   neighbours, so that a value can have an effect that no curve through its neighbours has; where it
+                   takes many values, such as the number of a customer, it may have their effects as one input more
+    categorical    one input for each frequent level, 1 where the row has it; rare levels share one; missing is a level;
+                   where levels are very many, their effects as one input more (`cofrnet.estimators.effects`)
 
 Numeric values beyond the training range count as its ends. All of this is data: it can be written to a file, shown
 beside a curve, and turned into code.
@@ -33,7 +35,9 @@ Scaling: TypeAlias = Literal["quantile", "standard", "minmax"]
 FEWEST_KNOTS = 32
 FEW_VALUES = 32  # of a column whose values have hats; as many have a knot each
 ROWS_OF_HAT = 10
-MOST_HATS = 256  # of a table
+MOST_HATS = 256  # of a table; so many effects, too
+MOST_CODES = 10_000  # values or levels that have effects
+ROWS_FOR_CODES = 20_000  # that tell whether a column of numbers is one of codes
 TINY = 1e-280  # what is nearer to 0 counts as 0: the slopes between such numbers would not be finite
 
 
@@ -56,9 +60,13 @@ class TableEncoder:
 
     @property
     def curved_inputs(self) -> tuple[int, ...]:
-        """Inputs that take more than two values, and so have a curve: the numeric ones."""
-        pairs = zip(self.columns, self.column_inputs, strict=True)
-        return tuple(own[0] for c, own in pairs if isinstance(c, NumericColumn) and (len(c.knots) > 2 or not c.bounded))
+        """Inputs that take more than two values, and so have a curve: numbers and effects."""
+        found: list[int] = []
+        for column, own in zip(self.columns, self.column_inputs, strict=True):
+            if isinstance(column, NumericColumn) and (len(column.knots) > 2 or not column.bounded):
+                found.append(own[0])
+            found += own[column.first_effect :]
+        return tuple(found)
 
     def encode(self, columns: Sequence[Any], dtype: Any = np.float32, compiled: bool = True) -> NDArray[Any]:
         """Inputs of a table given as the columns of `as_columns`, (n, n_inputs); without `compiled`, by numpy alone."""
@@ -131,6 +139,56 @@ class TableEncoder:
                 columns[j] = replace(column, hats=hats[j])
         return TableEncoder(tuple(columns))
 
+    def possible_effects(self, columns: Sequence[Any], max_categories: int) -> dict[int, Column]:
+        """By position, the columns of so many values or levels that these may have effects, with all of them.
+
+        Numbers (no dates) have more values than those with hats, categories more levels than may have inputs, and there
+        are two rows or more for each of them in the mean of the rows given.
+        """
+        found: dict[int, Column] = {}
+        for j, (column, values) in enumerate(zip(self.columns, columns, strict=True)):
+            own: Column | None = None
+            if isinstance(column, CategoricalColumn):
+                own = _many_levels(column, values, max_categories)
+            elif not column.is_date:
+                own = _many_codes(column, numbers(values, column.name))
+            if own is not None:
+                found[j] = own
+        return found
+
+    def with_columns(self, columns: Mapping[int, Column]) -> TableEncoder:
+        """The same with other columns at some positions."""
+        return TableEncoder(tuple(columns.get(j, column) for j, column in enumerate(self.columns)))
+
+
+def _many_levels(column: CategoricalColumn, values: Any, max_categories: int) -> CategoricalColumn | None:
+    """The column with all its levels, where they are many: those that have no input follow the others."""
+    if OTHER not in column.levels:
+        return None
+    counts = _counts(labels(values, column.name))
+    if not max_categories < len(counts) <= len(values) / 2:
+        return None
+    rest = [level for level, _ in counts.most_common(MOST_CODES) if level not in column.levels]
+    return replace(column, levels=(*column.levels, *sorted(rest)), frequent=len(column.levels))
+
+
+def _many_codes(column: NumericColumn, x: Floats) -> NumericColumn | None:
+    """The column with all its values as codes, where they are many, and one before and one after them that has none."""
+    x = x[~np.isnan(x)]
+    some = x[:: max(1, len(x) // ROWS_FOR_CODES)]
+    if len(np.unique(some)) > len(some) / 2:  # as many in all rows, or too many
+        return None
+    codes = np.unique(x)
+    if not FEW_VALUES < len(codes) <= min(len(x) / 2, MOST_CODES):
+        return None
+    with np.errstate(over="ignore"):
+        gap = (codes[-1] - codes[0]) / (len(codes) - 1)
+        codes = np.array([codes[0] - gap, *codes, codes[-1] + gap])
+        apart = np.diff(codes)
+    if not (np.isfinite(apart).all() and (apart > TINY).all()):
+        return None
+    return replace(column, codes=tuple(codes.tolist()))
+
 
 def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
     missing = np.isnan(x)
@@ -191,8 +249,12 @@ def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(values.tolist()), tuple(z.tolist())
 
 
+def _counts(x: Sequence[str | None]) -> Counter[str]:
+    return Counter(MISSING if v is None else v for v in x)
+
+
 def _learn_categorical(x: Sequence[str | None], name: str, max_categories: int) -> CategoricalColumn:
-    counts = Counter(MISSING if v is None else v for v in x)
+    counts = _counts(x)
     enough = 5 if len(x) >= 200 else 1
     frequent = [level for level, count in counts.most_common(max_categories) if count >= enough]
     levels = sorted(level for level in frequent if level not in (MISSING, OTHER))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import cofrnet
 from cofrnet.estimators.checks import position_of
-from cofrnet.estimators.column_inputs import NumericColumn
+from cofrnet.estimators.column_inputs import CategoricalColumn, NumericColumn
 from cofrnet.estimators.columns import as_given, numbers
 from cofrnet.estimators.encoding import TableEncoder
 from cofrnet.explain import local, overall, series
@@ -66,7 +66,7 @@ class Explaining:
             if isinstance(column, NumericColumn):
                 profiles.append(ColumnProfile.of_numbers(numbers(values, column.name)[some]))
             else:
-                profiles.append(ColumnProfile.of_levels(seen[:, own[0] : own[-1] + 1] if own else seen[:, :0]))
+                profiles.append(ColumnProfile.of_levels(_rows_of_levels(column, values, seen[:, list(own)], some)))
         spreads: Any = seen.std(0)
         if before is not None and before.rows > len(some):
             profiles, spreads = list(before.columns), before.input_spreads
@@ -155,7 +155,8 @@ class Explaining:
 
         `center` is "mean" (the default) or "median" of the training rows, or one row like those of X. `features` names
         the columns to expand in; the others stay at the centre. A column of levels has a variable for each of them, and
-        one of few values has those beside its own, each 1 at its value and 0 at its neighbours. `kind="total"` keeps
+        one of few values has those beside its own, each 1 at its value and 0 at its neighbours. Effects of very many
+        values or levels are variables. `kind="total"` keeps
         terms of total degree up to `order`, "each" those with every exponent up to it. `ladder` expands one ladder, by
         its place in the head.
         `rational` computes in exact fractions, for small models.
@@ -205,11 +206,13 @@ class Explaining:
             x, columns = self._inputs(X)
             parts = []
             for j in chosen:
-                column, own, height = self.encoder_.columns[j], list(self.encoder_.column_inputs[j]), 1.0
+                column, own = self.encoder_.columns[j], list(self.encoder_.column_inputs[j])
+                inputs = x[:, own].double().numpy()
                 if isinstance(column, NumericColumn):
                     parts.append(numbers(columns[j], column.name)[:, None])
-                    own, height = own[column.first_hat :], column.height
-                parts.append(x[:, own].double().numpy() / height)
+                    inputs[:, column.first_hat : column.first_effect] /= column.height
+                    inputs = inputs[:, column.first_hat :]
+                parts.append(inputs)
             values = np.concatenate(parts, axis=1) if parts else np.zeros((len(x), 0))
             return values, self._subject().scores(x)
 
@@ -311,3 +314,13 @@ class Explaining:
             start = "the linear start was best on the validation rows, and is kept"
             lines.append(f"trained {len(losses)} epochs, {start if best < 0 else kept}")
         return "\n".join([*lines, "", str(self.explain_global(features=[]))])
+
+
+def _rows_of_levels(
+    column: CategoricalColumn, values: Any, inputs: NDArray[Any], some: NDArray[np.int64]
+) -> NDArray[Any]:
+    """How many of some rows of a column have each of its levels; `inputs` are theirs."""
+    if not column.effects:  # they are the levels
+        return inputs.sum(0)
+    places = column.places(values)[some]
+    return np.bincount(places[places >= 0], minlength=len(column.levels))

@@ -73,7 +73,8 @@ def _read_profile(fields: Fields, encoder: TableEncoder, spec: CoFrNetSpec) -> T
     for column, own in zip(encoder.columns, fields.objects("columns"), strict=True):
         edges, counts = own.numbers("edges"), own.numbers("counts")
         numeric = isinstance(column, NumericColumn)
-        whole = len(counts) == (len(edges) - 1 if numeric else len(column.inputs)) and bool(edges) == numeric
+        expected = len(edges) - 1 if isinstance(column, NumericColumn) else len(column.levels)
+        whole = len(counts) == expected and bool(edges) == numeric
         fits(whole, f"profile of column {column.name!r:.60}", "that of its kind")
         mean, median = (own.number(name) if numeric else math.nan for name in ("mean", "median"))
         columns.append(ColumnProfile(mean, median, edges, counts, own.number("missing"), own.number("deviation")))

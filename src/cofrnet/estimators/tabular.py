@@ -95,7 +95,8 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     categorical_features : "auto" or list
         Names or positions; "auto" takes columns of strings, categories and bools.
     max_categories : int
-        Most levels of a categorical column that get an effect of their own; the others share one.
+        Most levels of a categorical column that get an input of their own; the others share one. Where there are more,
+        and y goes by them, all have an effect in one input besides, as have numbers that are codes of many values.
     monotonic_cst : dict or list, optional
         {column: +1 or -1}, by name or position, or one of +1, -1, 0 for each column: the score must rise or fall with
         it. Holds exactly. Such a column acts alone: full ladders and pairs do not read it.

@@ -87,7 +87,9 @@ def curve(subject: Subject, j: int, backgrounds: Tensor, points: int = POINTS) -
     each = _mean_scores(subject, moved, len(backgrounds)) - _mean_scores(subject, backgrounds, len(backgrounds))
     values, low, high = _band(each)  # (q, G)
     own, ladders, margin = _own_ladders(subject, place, own_inputs, backgrounds)
-    last = len(grid)
+    last, counts = len(grid), np.asarray(profile.counts)
+    if subject.is_categorical(j):
+        counts = counts[subject.levels_shown(j, points)]
     return Curve(
         feature=column.name,
         categorical=subject.is_categorical(j),
@@ -99,7 +101,7 @@ def curve(subject: Subject, j: int, backgrounds: Tensor, points: int = POINTS) -
         high=high[:, :last],
         missing=values[:, last] if len(own_inputs) > last else np.full(len(values), np.nan),
         edges=np.asarray(profile.edges),
-        counts=np.asarray(profile.counts),
+        counts=counts,
         margin=margin[:last],
         output_names=subject.output_names,
         unit=subject.unit,
@@ -153,15 +155,16 @@ def _own_ladders(
     with torch.no_grad():
         if model.linear is not None:
             total += model.linear.view(members, q, -1).mean(0) @ rows.T
-        if model.curves is not None and place.start in spec.curved_features:
+        curved = [at for at, i in enumerate(spec.curved_features) if place.start <= i < place.stop]
+        if model.curves is not None and curved:
             m = spec.ladders_per_feature
-            first = spec.curved_features.index(place.start) * m
+            own = slice(curved[0] * m, (curved[-1] + 1) * m)  # side by side
             read = rows[:, model.curved]
-            head = model.head.view(members, q, -1)[:, :, first : first + m] / members
-            values = model.curves.values(read)[:, first : first + m]  # (members, m, G + 1)
+            head = model.head.view(members, q, -1)[:, :, own] / members
+            values = model.curves.values(read)[:, own]  # (members, m, G + 1)
             ladders = (head.unsqueeze(-1) * values.unsqueeze(1)).transpose(0, 1).flatten(1, 2)
             total += ladders.sum(1)
-            margin = _margin(model.curves, read, range(first, first + m))[:count]
+            margin = _margin(model.curves, read, range(own.start, own.stop))[:count]
     from_mean = [
         (part[..., :-1] - part[..., -1:]).double().numpy() * subject.scale.reshape(-1, *(1 for _ in part.shape[1:]))
         for part in (total, ladders)

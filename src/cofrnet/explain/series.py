@@ -274,19 +274,22 @@ def _variables(
     spreads: Floats,
     features: Sequence[int],
 ) -> list[_Variable]:
-    """One for each numeric column, one for each of its hats, one for each level of a categorical one."""
+    """One for each numeric column, one for each of its hats, one for each level of a categorical one; effects."""
     found = []
     for j in features:
         place, column, unit = subject.places[j], subject.columns[j], subject.profiles[j].deviation
-        own, height = range(place.start, place.stop), 1.0
+        own = range(place.start, place.stop)
+        heights = [1.0] * len(own)
         if not subject.is_categorical(j):
             at = float(center_values[j])
             straight = column.straight_within(at, unit) if unit > 0 else math.inf
             found.append(_Variable(column.name, place.start, float(unit_slopes[j]), at, unit, straight))
-            own, height = own[column.first_hat :], column.height
-        found += [  # 1 at their value, as levels are
+            hats = column.first_effect - column.first_hat
+            heights = [column.height] * hats + [1.0] * (len(own) - column.first_effect)
+            own = own[column.first_hat :]
+        found += [  # hats are 1 at their value, as levels are
             _Variable(subject.input_names[i], i, height, float(center[i]) / height, float(spreads[i]) / height)
-            for i in own
+            for i, height in zip(own, heights, strict=True)
         ]
     return found
 

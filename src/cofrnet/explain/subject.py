@@ -80,9 +80,9 @@ class ColumnProfile:
         return cls(mean, median, tuple(edges.tolist()), tuple(counts.astype(float).tolist()), missing, deviation)
 
     @classmethod
-    def of_levels(cls, inputs: Floats) -> ColumnProfile:
-        """Of a categorical column, from its inputs (n, levels)."""
-        return cls(np.nan, np.nan, (), tuple(inputs.sum(0).tolist()))
+    def of_levels(cls, counts: NDArray[Any]) -> ColumnProfile:
+        """Of a categorical column, from the rows of each level."""
+        return cls(np.nan, np.nan, (), tuple(counts.astype(float).tolist()))
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,22 @@ class Subject:
                 continue
             counts = np.asarray(profile.counts)
             shares = counts / max(1.0, counts.sum()) if kind == "mean" else np.eye(len(counts))[counts.argmax()]
-            parts.append(shares)
+            parts.append(shares @ column.of_levels)
         return torch.as_tensor(np.concatenate(parts), dtype=self.dtype)
+
+    def levels_shown(self, j: int, points: int) -> NDArray[np.int64]:
+        """Positions of the levels to look at column j at: all, or of very many (with effects) the most frequent."""
+        count = len(self.columns[j].levels)
+        if not self.columns[j].effects or count <= points:
+            return np.arange(count)
+        return np.sort(np.argsort(-np.asarray(self.profiles[j].counts), kind="stable")[:points])
 
     def grid(self, j: int, points: int) -> tuple[NDArray[Any], Tensor]:
         """Values to look at column j at, (G,), and their inputs, (G, k)."""
         column, profile = self.columns[j], self.profiles[j]
         if self.is_categorical(j):
-            levels = np.asarray(column.levels, dtype=object)
-            return levels, torch.eye(len(levels), dtype=self.dtype)
+            some = self.levels_shown(j, points)
+            levels = np.asarray(column.levels, dtype=object)[some]
+            return levels, torch.as_tensor(column.of_levels[some], dtype=self.dtype)
         values = column.points(points, profile.edges[0], profile.edges[-1])
         return values, torch.as_tensor(column.at(values, np.float64).copy(), dtype=self.dtype)

@@ -87,6 +87,8 @@ import json
 import math
 
 MODEL = json.loads({model!r})
+for _column in MODEL["columns"]:
+    _column["places"] = {{level: i for i, level in enumerate(_column.get("levels", []))}}
 
 
 def _label(value):
@@ -102,28 +104,34 @@ def _inputs(row):
     for column in MODEL["columns"]:
         value = row.get(column["name"])
         if "knots" not in column:
-            label, levels = _label(value), column["levels"]
+            label = _label(value)
             if label is None:
                 place = column["missing"]
             else:
                 other = dict(column.get("aliases", [])).get(label, column["other"])
-                place = levels.index(label) if label in levels else other
-            found += [1.0 if i == place else 0.0 for i in range(len(levels))]
+                place = column["places"].get(label, other)
+            own = place if place < column["frequent"] else column["other"]
+            found += [1.0 if i == own else 0.0 for i in range(column["frequent"])]
+            if "effects" in column:
+                found += column["effects"][place] if place >= 0 else [0.0] * len(column["effects"][0])
             continue
         values = column["values"]
         missing = value is None or (isinstance(value, float) and math.isnan(value))
-        low, share = (0, 0.0) if missing else _between(float(value), column)
+        low, share = (0, 0.0) if missing else _between(float(value), column["knots"], column["bounded"])
         found.append(0.0 if missing else values[low] + share * (values[low + 1] - values[low]))
         if column["has_missing"]:
             found.append(1.0 if missing else 0.0)
         heights = {{}} if missing else {{low: 1.0 - share, low + 1: share}}
         found += [column["height"] * heights.get(i, 0.0) for i in column.get("hats", [])]
+        if "codes" in column:
+            effects = column["effects"]
+            low, share = (0, 0.0) if missing else _between(float(value), column["codes"], True)
+            found += [0.0 if missing else a + share * (b - a) for a, b in zip(effects[low], effects[low + 1])]
     return found
 
 
-def _between(x, column):
-    knots = column["knots"]
-    if column["bounded"]:
+def _between(x, knots, bounded):
+    if bounded:
         x = min(max(x, knots[0]), knots[-1])
     low, high = 0, len(knots) - 1
     while high - low > 1:
@@ -173,44 +181,55 @@ def _python(plan: Plan, name: str) -> str:
 
 _JAVASCRIPT = """%(head)s
 const MODEL = %(model)s;
+const PLACES = MODEL.columns.map((column) => new Map((column.levels || []).map((level, i) => [level, i])));
+
+function between(x, knots, bounded) {
+  const last = knots.length - 1;
+  const at = bounded ? Math.min(Math.max(x, knots[0]), knots[last]) : x;
+  let low = 0;
+  let high = last;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (knots[middle] <= at) low = middle;
+    else high = middle;
+  }
+  return { low, share: (at - knots[low]) / (knots[high] - knots[low]) };
+}
 
 function modelInputs(row) {
   const absent = (value) => value === null || value === undefined || Number.isNaN(value);
   const label = (value) => (value === true ? "True" : value === false ? "False" : String(value));
   const inputs = [];
-  for (const column of MODEL.columns) {
+  MODEL.columns.forEach((column, j) => {
     const value = row[column.name];
-    if (column.knots === undefined) {
+    const { knots, values, hats, codes, effects } = column;
+    if (knots === undefined) {
       let place = column.missing;
       if (!absent(value)) {
-        place = column.levels.indexOf(label(value));
-        if (place < 0) place = new Map(column.aliases || []).get(label(value)) ?? column.other;
+        place = PLACES[j].get(label(value)) ?? new Map(column.aliases || []).get(label(value)) ?? column.other;
       }
-      column.levels.forEach((_, i) => inputs.push(i === place ? 1 : 0));
-      continue;
+      const own = place < column.frequent ? place : column.other;
+      for (let i = 0; i < column.frequent; i += 1) inputs.push(i === own ? 1 : 0);
+      if (effects) effects[0].forEach((_, i) => inputs.push(place < 0 ? 0 : effects[place][i]));
+      return;
     }
-    const { knots, values, hats } = column;
     let z = 0;
     let height = () => 0;
+    let effect = () => 0;
     if (!absent(value)) {
-      const last = knots.length - 1;
-      let x = Number(value);
-      if (column.bounded) x = Math.min(Math.max(x, knots[0]), knots[last]);
-      let low = 0;
-      let high = last;
-      while (high - low > 1) {
-        const middle = (low + high) >> 1;
-        if (knots[middle] <= x) low = middle;
-        else high = middle;
+      const { low, share } = between(Number(value), knots, column.bounded);
+      z = values[low] + share * (values[low + 1] - values[low]);
+      height = (i) => (i === low ? 1 - share : i === low + 1 ? share : 0);
+      if (codes) {
+        const at = between(Number(value), codes, true);
+        effect = (i) => effects[at.low][i] + at.share * (effects[at.low + 1][i] - effects[at.low][i]);
       }
-      const share = (x - knots[low]) / (knots[high] - knots[low]);
-      z = values[low] + share * (values[high] - values[low]);
-      height = (i) => (i === low ? 1 - share : i === high ? share : 0);
     }
     inputs.push(z);
     if (column.has_missing) inputs.push(absent(value) ? 1 : 0);
     (hats || []).forEach((i) => inputs.push(column.height * height(i)));
-  }
+    if (codes) effects[0].forEach((_, i) => inputs.push(effect(i)));
+  });
   return inputs;
 }
 
@@ -275,8 +294,9 @@ _C = """/*
 #define OUTPUTS {outputs}
 
 /* of each column: first knot, knots (0 for levels), bounded, has_missing, first level, levels, missing, other,
-   first hat, hats: knots that have an input of their own, first alias, aliases: other words for levels */
-static const int column_of[][12] = {{{column_table}}};
+   first hat, hats: knots that have an input of their own, first alias, aliases: other words for levels,
+   first code, codes (0 for none; of levels: how many have an input), first effect, effects of each */
+static const int column_of[][16] = {{{column_table}}};
 static const double knot[] = {{{knots}}};
 static const double knot_value[] = {{{knot_values}}};
 static const int hat[] = {{{hats}}};
@@ -284,6 +304,8 @@ static const double hat_height[] = {{{heights}}};
 static const char *const level[] = {{{levels}}};
 static const char *const alias[] = {{{aliases}}};
 static const int alias_place[] = {{{alias_places}}};
+static const double code[] = {{{codes}}};
+static const double effect[] = {{{effects}}};
 /* of each ladder: first of what it reads, how many, rungs, first number of its rungs (bias, then weights) */
 static const int ladder_of[][4] = {{{ladder_table}}};
 static const int reads[] = {{{reads}}};
@@ -300,21 +322,35 @@ static double reciprocal(double t)
     {reciprocal}
 }}
 
-static double scaled(double x, const int *c, double *heights)
+static int between(double x, const double *k, int count, int bounded, double *share)
 {{
-    const double *k = knot + c[0], *v = knot_value + c[0];
-    int low = 0, high = c[1] - 1;
-    if (c[2]) x = x < k[0] ? k[0] : x > k[high] ? k[high] : x;
+    int low = 0, high = count - 1;
+    if (bounded) x = x < k[0] ? k[0] : x > k[high] ? k[high] : x;
     while (high - low > 1) {{
         const int middle = (low + high) / 2;
         if (k[middle] <= x) low = middle; else high = middle;
     }}
-    const double share = (x - k[low]) / (k[high] - k[low]);
+    *share = (x - k[low]) / (k[high] - k[low]);
+    return low;
+}}
+
+/* the scaled number; its hats and effects are written to more */
+static double scaled(double x, const int *c, double *more)
+{{
+    const double *v = knot_value + c[0];
+    double share;
+    int low = between(x, knot + c[0], c[1], c[2], &share);
+    const double z = v[low] + share * (v[low + 1] - v[low]);
     for (int i = 0; i < c[9]; i++) {{
         const int at = hat[c[8] + i];
-        heights[i] = hat_height[c[8] + i] * (at == low ? 1 - share : at == high ? share : 0.0);
+        *more++ = hat_height[c[8] + i] * (at == low ? 1 - share : at == low + 1 ? share : 0.0);
     }}
-    return v[low] + share * (v[high] - v[low]);
+    if (c[13] > 0) {{
+        low = between(x, code + c[12], c[13], 1, &share);
+        const double *e = effect + c[14] + low * c[15];
+        for (int i = 0; i < c[15]; i++) *more++ = e[i] + share * (e[c[15] + i] - e[i]);
+    }}
+    return z;
 }}
 
 void {name}(const double *numbers, const char *const *texts, double *scores)
@@ -325,11 +361,11 @@ void {name}(const double *numbers, const char *const *texts, double *scores)
         const int *c = column_of[j];
         if (c[1] > 0) {{
             const int missing = isnan(numbers[j]);
-            double *heights = v + n + 1 + c[3];
-            for (int i = 0; i < c[9]; i++) heights[i] = 0.0;
-            v[n] = missing ? 0.0 : scaled(numbers[j], c, heights);
+            double *more = v + n + 1 + c[3];
+            for (int i = 0; i < c[9] + c[15]; i++) more[i] = 0.0;
+            v[n] = missing ? 0.0 : scaled(numbers[j], c, more);
             if (c[3]) v[n + 1] = missing;
-            n += 1 + c[3] + c[9];
+            n += 1 + c[3] + c[9] + c[15];
             continue;
         }}
         int place = c[6];
@@ -338,7 +374,8 @@ void {name}(const double *numbers, const char *const *texts, double *scores)
             for (int i = c[10]; i < c[10] + c[11]; i++) if (strcmp(texts[j], alias[i]) == 0) place = alias_place[i];
             for (int i = 0; i < c[5]; i++) if (strcmp(texts[j], level[c[4] + i]) == 0) place = i;
         }}
-        for (int i = 0; i < c[5]; i++) v[n++] = i == place;
+        for (int i = 0; i < c[13]; i++) v[n++] = i == (place < c[13] ? place : c[7]);
+        for (int i = 0; i < c[15]; i++) v[n++] = place < 0 ? 0.0 : effect[c[14] + place * c[15] + i];
     }}
     for (int q = 0; q < OUTPUTS; q++) scores[q] = 0.0;
     for (int m = 0; m < MEMBERS; m++) {{
@@ -383,11 +420,16 @@ def _c(plan: Plan, name: str) -> str:
     hats: list[int] = []
     heights: list[float] = []
     aliases: list[tuple[str, int]] = []
+    codes: list[float] = []
+    effects: list[float] = []
     for column in plan.columns:
         of_number = (len(knots), len(column.knots), int(column.bounded), int(column.has_missing))
         of_levels = (len(levels), len(column.levels), column.missing, column.other)
         more = (len(hats), len(column.hats), len(aliases), len(column.aliases))
-        column_table.append((*of_number, *of_levels, *more))
+        of_effects = (len(codes), len(column.codes) or column.frequent, len(effects), column.n_effects)
+        column_table.append((*of_number, *of_levels, *more, *of_effects))
+        codes += column.codes
+        effects += [own for row in column.effects for own in row]
         aliases += column.aliases
         knots += column.knots
         values += column.values
@@ -427,6 +469,8 @@ def _c(plan: Plan, name: str) -> str:
         levels=_c_list(levels, _c_text),
         aliases=_c_list([word for word, _ in aliases], _c_text),
         alias_places=_c_list([place for _, place in aliases], str),
+        codes=_c_list(codes, repr),
+        effects=_c_list(effects, repr),
         ladder_table=_c_list(ladder_table, table),
         reads=_c_list(reads, str),
         rungs=_c_list(rungs, number),

@@ -17,9 +17,9 @@ def to_sympy(plan: Plan, form: Form = "nested", exact: bool = False) -> Any:
 
     Symbols are the columns where their scaling is a straight line (scaling "standard" or "minmax"), which is folded in;
     else ``z(column)``, the scaled column, and of a column of few values ``z(column=value)``, its hat at that value; and
-    ``column=level``, 1 or 0. A clamped ladder is written without its clamp: the two are equal wherever no rung is
-    clamped. A missing value is ``z(...) = 0`` and ``column=missing`` 1; of a column whose scaling is folded in, the
-    value whose scaled one is 0.
+    ``column=level``, 1 or 0; of a column of very many values or levels ``effect of column``, a number for each of them.
+    A clamped ladder is written without its clamp: the two are equal wherever no rung is clamped. A missing value is
+    ``z(...) = 0`` and ``column=missing`` 1; of a column whose scaling is folded in, the value whose scaled one is 0.
 
     "nested" is the model as it is; "rational" one fraction P/Q; "expanded" the same with both multiplied out;
     "factored" with both in factors. Those three are for small models: their degree is the number of ladders times their
@@ -87,7 +87,8 @@ def _symbols(column: ColumnPlan, names: Sequence[str], number: Any) -> list[Any]
         slope = (number(z1) - number(z0)) / (number(x1) - number(x0))
         found = [number(z0) + slope * (sympy.Symbol(column.name, real=True) - number(x0))]
     found += [sympy.Symbol(name, real=True) for name in names[1 : column.first_hat]]
-    return found + [sympy.Symbol(f"z({name})", real=True) for name in names[column.first_hat :]]
+    found += [sympy.Symbol(f"z({name})", real=True) for name in names[column.first_hat : column.first_effect]]
+    return found + [sympy.Symbol(name, real=True) for name in names[column.first_effect :]]
 
 
 def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
@@ -108,7 +109,7 @@ def to_latex(plan: Plan, form: Form = "nested", digits: int = 3) -> str:
     names = [_latex_name(name) for name in plan.input_names]
     for column, place in zip(plan.columns, plan.starts, strict=True):
         if column.numeric:
-            for i in (place, *range(place + column.first_hat, place + column.width)):
+            for i in (place, *range(place + column.first_hat, place + column.first_effect)):
                 names[i] = f"z_{{{names[i]}}}"
     lines = []
     for m, member in enumerate(plan.members):

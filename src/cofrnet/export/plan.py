@@ -1,6 +1,7 @@
 """A fitted model written down as plain numbers: what every formula and every program is made from.
 
-inputs   z of each numeric column (linear between knots), whether it is missing, and its hats; 0 or 1 for each level
+inputs   z of each numeric column (linear between knots), whether it is missing, its hats, and effects of its codes
+         (linear between codes); 0 or 1 for each of the first levels of a column of levels, and effects of all levels
 ladders  each reads some of v = [inputs, values of the ladders before it], and is its rungs: bias and weights
 scores   offset + scale * mean over members of (intercept + linear·inputs + head·values)
 """
@@ -25,6 +26,8 @@ class ColumnPlan:
 
     `aliases` are other words for levels, and where those are.
     Hats are inputs of knots, by position: linear between the knots, `height` at theirs, 0 at others and for missing.
+    Levels beyond the first `frequent` have no input and are other there.
+    `effects` are some numbers for each of `codes`, or of levels: inputs, 0 for missing numbers and where no level is.
     """
 
     name: str
@@ -38,6 +41,9 @@ class ColumnPlan:
     missing: int = -1
     other: int = -1
     aliases: tuple[tuple[str, int], ...] = ()
+    frequent: int = 0
+    codes: tuple[float, ...] = ()
+    effects: tuple[tuple[float, ...], ...] = ()
 
     @property
     def numeric(self) -> bool:
@@ -52,7 +58,17 @@ class ColumnPlan:
     @property
     def width(self) -> int:
         """Inputs that it becomes."""
-        return self.first_hat + len(self.hats) if self.numeric else len(self.levels)
+        return self.first_effect + self.n_effects
+
+    @property
+    def first_effect(self) -> int:
+        """Which of the inputs is the first effect."""
+        return self.first_hat + len(self.hats) if self.numeric else self.frequent
+
+    @property
+    def n_effects(self) -> int:
+        """Effects of each code or level."""
+        return len(self.effects[0]) if self.effects else 0
 
 
 @dataclass(frozen=True)
@@ -145,11 +161,15 @@ def plan_of(subject: Subject) -> Plan:
 def _column(column: Any) -> ColumnPlan:
     if hasattr(column, "knots"):
         return ColumnPlan(
-            column.name, column.knots, column.values, column.bounded, column.has_missing, column.hats, column.height
-        )
+            column.name, column.knots, column.values, column.bounded, column.has_missing, column.hats, column.height,
+            codes=column.codes, effects=column.effects,
+        )  # fmt: skip
     missing, other = column.place_of_missing, column.place_of_other
     aliases = tuple(column.aliases.items())
-    return ColumnPlan(column.name, levels=column.levels, missing=missing, other=other, aliases=aliases)
+    return ColumnPlan(
+        column.name, levels=column.levels, missing=missing, other=other, aliases=aliases,
+        frequent=column.first_effect, effects=column.effects,
+    )  # fmt: skip
 
 
 def _numbers(t: Tensor) -> Any:

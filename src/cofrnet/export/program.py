@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cofrnet.core import backend
@@ -47,6 +48,7 @@ class Program(nn.Module):
     leveled: Tensor
     order: Tensor
     owners: Tensor
+    map_owner: Tensor
     starts: Tensor
     values: Tensor
     slopes: Tensor
@@ -60,8 +62,12 @@ class Program(nn.Module):
     level_counts: Tensor
     place_of_missing: Tensor
     place_of_other: Tensor
+    level_inputs: Tensor
     level_owner: Tensor
     level_place: Tensor
+    effect_owner: Tensor
+    first_effect: Tensor
+    level_effects: Tensor
 
     def __init__(self, subject: Subject, classes: Sequence[Any] | None, contributions: bool = False) -> None:
         super().__init__()
@@ -78,19 +84,7 @@ class Program(nn.Module):
         self._keep("leveled", np.array(leveled, dtype=np.int64))
         self._keep_scaling([subject.columns[j] for j in numeric])
         self._keep_levels([subject.columns[j] for j in leveled])
-        # the inputs are made kind by kind: values, gaps, hats, levels; these are their places in the order of the model
-        order, count = [], len(numeric)
-        hats = np.cumsum([2 * count, *(len(subject.columns[j].hats) for j in numeric)]).tolist()
-        starts = np.cumsum([0, *(len(subject.columns[j].levels) for j in leveled)])
-        first_level, place_of = dict(zip(leveled, starts[:-1], strict=True)), {j: i for i, j in enumerate(numeric)}
-        for j, column in enumerate(subject.columns):
-            if j in first_level:
-                order += [hats[-1] + int(first_level[j]) + i for i in range(len(column.levels))]
-            else:
-                place = place_of[j]
-                order += [place, count + place][: column.first_hat]
-                order += range(hats[place], hats[place + 1])
-        self._keep("order", np.array(order, dtype=np.int64))
+        self._keep("order", _order(subject.columns, numeric, leveled))
         self.n_columns = len(subject.columns)
         self._keep("owners", np.repeat(np.arange(self.n_columns), [len(column.inputs) for column in subject.columns]))
 
@@ -99,29 +93,29 @@ class Program(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.array(values)))
 
     def _keep_scaling(self, columns: Sequence[Any]) -> None:
-        """Starts, values, slopes and widths of the pieces of every numeric column, as many for each as the longest has;
-        for each hat whose it is, and at which knot.
+        """Starts, values, slopes and widths of the pieces of every map of numbers, as many for each as the longest has:
+        first of the scaling of each column, then of its effects; for each hat whose it is, and at which knot.
         """
-        most = max([len(column.knots) - 1 for column in columns], default=1)
+        maps = [(i, column.knots, column.values, column.bounded) for i, column in enumerate(columns)]
+        for i, column in enumerate(columns):
+            maps += [(i, column.codes, own, True) for own in zip(*column.effects, strict=True)]
+        most = max([len(knots) - 1 for _, knots, _, _ in maps], default=1)
         self.levels_of_search = max(1, (most - 1).bit_length())
         size = 2**self.levels_of_search
-        starts = np.full((len(columns), size), np.inf)
-        values, slopes, widths = (
-            np.zeros((len(columns), size)),
-            np.zeros((len(columns), size)),
-            np.ones((len(columns), size)),
-        )
-        ends = np.tile([[-np.inf], [np.inf]], len(columns))
-        for i, column in enumerate(columns):
-            pieces = len(column.knots) - 1
-            starts[i, :pieces], values[i, :pieces] = column.knots[:-1], column.values[:-1]
-            widths[i, :pieces] = np.diff(column.knots)
-            slopes[i, :pieces] = np.diff(column.values) / np.diff(column.knots)
-            if column.bounded:
-                ends[:, i] = column.knots[0], column.knots[-1]
+        starts = np.full((len(maps), size), np.inf)
+        values, slopes, widths = np.zeros((len(maps), size)), np.zeros((len(maps), size)), np.ones((len(maps), size))
+        ends = np.tile([[-np.inf], [np.inf]], len(maps))
+        for i, (_, knots, own, bounded) in enumerate(maps):
+            pieces = len(knots) - 1
+            starts[i, :pieces], values[i, :pieces] = knots[:-1], own[:-1]
+            widths[i, :pieces] = np.diff(knots)
+            slopes[i, :pieces] = np.diff(own) / np.diff(knots)
+            if bounded:
+                ends[:, i] = knots[0], knots[-1]
         for name, own in (("starts", starts), ("values", values), ("slopes", slopes), ("widths", widths)):
             self._keep(name, own.reshape(-1))
-        self._keep("first_piece", np.arange(len(columns)) * size)
+        self._keep("map_owner", np.array([owner for owner, *_ in maps], dtype=np.int64))
+        self._keep("first_piece", np.arange(len(maps)) * size)
         self._keep("low", ends[0])
         self._keep("high", ends[1])
         self.has_hats = any(column.hats for column in columns)
@@ -131,13 +125,23 @@ class Program(nn.Module):
         self._keep("hat_place", np.array([i for column in columns for i in column.hats], dtype=np.int64))
 
     def _keep_levels(self, columns: Sequence[Any]) -> None:
-        """For each column of levels how many it has and where missing and other are; for each level whose it is."""
+        """For each column of levels how many it has and where missing and other are; for each level that is an input
+        whose it is; effects of the levels of other columns, after a row of zeros for no level.
+        """
         counts = [len(column.levels) for column in columns]
         self._keep("level_counts", np.array(counts, dtype=np.float64))
         self._keep("place_of_missing", np.array([column.place_of_missing for column in columns], dtype=np.float64))
         self._keep("place_of_other", np.array([column.place_of_other for column in columns], dtype=np.float64))
-        self._keep("level_owner", np.repeat(np.arange(len(columns)), counts))
-        self._keep("level_place", np.array([i for count in counts for i in range(count)], dtype=np.float64))
+        inputs = [column.first_effect for column in columns]
+        self._keep("level_inputs", np.array(inputs, dtype=np.float64))
+        self._keep("level_owner", np.repeat(np.arange(len(columns)), inputs))
+        self._keep("level_place", np.array([i for count in inputs for i in range(count)], dtype=np.float64))
+        coded = [j for j, column in enumerate(columns) if column.effects]
+        self.has_level_inputs, self.has_level_effects = sum(inputs) > 0, len(coded) > 0
+        self._keep("effect_owner", np.array(coded, dtype=np.int64))
+        self._keep("first_effect", np.cumsum([1, *(counts[j] for j in coded)])[:-1])
+        effects = [own for j in coded for own in columns[j].effects]
+        self._keep("level_effects", np.array([np.zeros_like(effects[0]), *effects] if coded else []))
 
     def inputs(self, table: Tensor) -> Tensor:
         """Inputs of the model, (n, p), of a table (n, P)."""
@@ -145,10 +149,11 @@ class Program(nn.Module):
         return torch.cat(parts, 1)[:, self.order].to(self.model.head.dtype)
 
     def _numbers(self, table: Tensor) -> Iterator[Tensor]:
-        """Values, gaps and hats of the numeric columns."""
+        """Values, effects, gaps and hats of the numeric columns."""
         if not self.has_numbers:
             return
-        given = table[:, self.numeric]
+        whole = table[:, self.numeric]
+        given = whole[:, self.map_owner]
         missing = torch.isnan(given)
         x = torch.maximum(torch.minimum(given, self.high), self.low)
         piece = torch.zeros_like(x, dtype=torch.int64) + self.first_piece
@@ -157,7 +162,7 @@ class Program(nn.Module):
             piece = torch.where(x >= self.starts[further], further, piece)
         z = self.values[piece] + (x - self.starts[piece]) * self.slopes[piece]
         yield torch.where(missing, 0.0, z)
-        yield missing.double()
+        yield torch.isnan(whole).double()
         if self.has_hats:
             share = ((x - self.starts[piece]) / self.widths[piece])[:, self.hat_owner]
             above = self.hat_place - (piece - self.first_piece)[:, self.hat_owner]  # 0: knot before x, 1: after it
@@ -165,14 +170,20 @@ class Program(nn.Module):
             yield torch.where(missing[:, self.hat_owner], 0.0, self.hat_height * height)
 
     def _levels(self, table: Tensor) -> Iterator[Tensor]:
-        """0 or 1 for each level."""
+        """0 or 1 for each level, then effects of levels."""
         if not self.has_levels:
             return
         codes = table[:, self.leveled]
         strange = (codes < 0) | (codes >= self.level_counts)
         codes = torch.where(strange, self.place_of_other, codes)
         codes = torch.where(torch.isnan(codes), self.place_of_missing, codes)
-        yield (codes[:, self.level_owner] == self.level_place).double()
+        if self.has_level_inputs:
+            frequent = torch.where(codes < self.level_inputs, codes, self.place_of_other)
+            yield (frequent[:, self.level_owner] == self.level_place).double()
+        if self.has_level_effects:
+            own = codes[:, self.effect_owner]
+            place = torch.where(own < 0, 0, self.first_effect + own.long())
+            yield self.level_effects[place].flatten(1)
 
     def forward(self, table: Tensor) -> tuple[Tensor, ...]:
         """Probabilities or predictions, and contributions where they are asked for."""
@@ -187,6 +198,25 @@ class Program(nn.Module):
         own = own.double() * self.scale.unsqueeze(-1)
         columns = own.new_zeros(*own.shape[:2], self.n_columns)
         return found, columns.scatter_add(2, self.owners.expand_as(own), own)
+
+
+def _order(columns: Sequence[Any], numeric: Sequence[int], leveled: Sequence[int]) -> NDArray[np.int64]:
+    """Places of the inputs, in the order of the model, among those that a program makes kind by kind.
+
+    The kinds: scaled numbers, effects of numbers, gaps, hats, levels, effects of levels.
+    """
+    kinds: list[tuple[Sequence[int], Any]] = [
+        (numeric, lambda column: [0]),
+        (numeric, lambda column: range(column.first_effect, len(column.inputs))),
+        (numeric, lambda column: [1] if column.has_missing else [-1]),
+        (numeric, lambda column: range(column.first_hat, column.first_effect)),
+        (leveled, lambda column: range(column.first_effect)),
+        (leveled, lambda column: range(column.first_effect, len(column.inputs))),
+    ]
+    made = [(j, place) for own, places in kinds for j in own for place in places(columns[j])]
+    where = {key: i for i, key in enumerate(made)}
+    wanted = [(j, place) for j, column in enumerate(columns) for place in range(len(column.inputs))]
+    return np.array([where[key] for key in wanted], dtype=np.int64)
 
 
 def require_opset(body: Any, opset: int) -> None:

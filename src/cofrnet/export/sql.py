@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cofrnet.export.plan import ColumnPlan, LadderPlan, MemberPlan, Plan, number
 
@@ -122,10 +123,14 @@ def _reciprocal(t: str, plan: Plan) -> str:
 
 def _inputs(column: ColumnPlan) -> list[str]:
     """An expression for each input that a column becomes."""
+    by_output = list(zip(*column.effects, strict=True))
     if not column.numeric:
-        return [_level(column, place) for place in range(len(column.levels))]
+        levels = [_level(column, place) for place in range(column.frequent)]
+        return [*levels, *(_effect(column, own) for own in by_output)]
     missing = [f"CASE WHEN {_quoted(column.name)} IS NULL THEN 1.0 ELSE 0.0 END"] if column.has_missing else []
-    return [_scaled(column), *missing, *(_hat(column, place) for place in column.hats)]
+    coded = replace(column, knots=column.codes, bounded=True)
+    effects = [_scaled(replace(coded, values=own)) for own in by_output]
+    return [_scaled(column), *missing, *(_hat(column, place) for place in column.hats), *effects]
 
 
 def _scaled(column: ColumnPlan) -> str:
@@ -162,12 +167,22 @@ def _level(column: ColumnPlan, place: int) -> str:
     text = f"CAST({_quoted(column.name)} AS VARCHAR)"
     own = ", ".join(map(_literal, _texts(column, place)))
     tests = [f"{text} IN ({own})"]
-    if place == column.missing:
+    if place == (column.missing if column.missing < column.frequent else column.other):
         tests.append(f"{_quoted(column.name)} IS NULL")
     if place == column.other:
-        every = ", ".join(_literal(text) for i in range(len(column.levels)) for text in _texts(column, i))
+        every = ", ".join(_literal(text) for i in range(column.frequent) for text in _texts(column, i))
         tests.append(f"{text} NOT IN ({every})")
     return f"CASE WHEN {' OR '.join(tests)} THEN 1.0 ELSE 0.0 END"
+
+
+def _effect(column: ColumnPlan, own: Sequence[float]) -> str:
+    """The effect of the level that the column has; 0.0 for no level."""
+    text = f"CAST({_quoted(column.name)} AS VARCHAR)"
+    missing, other = (own[place] if place >= 0 else 0.0 for place in (column.missing, column.other))
+    cases = [f"WHEN {_quoted(column.name)} IS NULL THEN {missing!r}"]
+    for place, effect in enumerate(own):
+        cases.append(f"WHEN {text} IN ({', '.join(map(_literal, _texts(column, place)))}) THEN {effect!r}")
+    return f"CAST(CASE {' '.join(cases)} ELSE {other!r} END AS DOUBLE PRECISION)"
 
 
 def _texts(column: ColumnPlan, place: int) -> list[str]:

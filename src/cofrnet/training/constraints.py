@@ -22,14 +22,24 @@ def monotone_projection(
     t_k >= a_k). For such curves, with a head of one sign and a slope of that sign on the linear path, the score rises
     or falls everywhere on the range; full and subset ladders do not read the feature at all.
 
-    signs : {feature: +1 or -1}; low, high : (p,), the range of each feature; still : features without curves that the
-    score must not depend on.
+    signs : {feature: +1 or -1}; low, high : (p,), the range of each feature; still : features that the score must not
+    depend on.
     """
     spec = model.spec
     if model.curves is not None and model.curves.is_uneven:
         raise ValueError("monotone features must have curves of one depth; got uneven depths.")
     curved = {feature: place for place, feature in enumerate(spec.curved_features)}
-    epsilon = float(spec.epsilon or 0)
+    epsilon, m = float(spec.epsilon or 0), spec.ladders_per_feature
+
+    def ladders_of(feature: int) -> slice | None:
+        """Its curves, by their places in the head."""
+        if model.curves is None or feature not in curved:
+            return None
+        return slice(curved[feature] * m, (curved[feature] + 1) * m)
+
+    def read_no_curves(full: Tensor | None, ladders: slice) -> None:
+        if full is not None and spec.variant == "S":
+            full[:, spec.n_features + ladders.start : spec.n_features + ladders.stop] = 0
 
     def project() -> None:
         with torch.no_grad():
@@ -39,16 +49,18 @@ def monotone_projection(
                 for read in (model.linear, full):
                     if read is not None:
                         read[..., feature] = 0
+                if (ladders := ladders_of(feature)) is not None:
+                    model.head[..., ladders] = 0
+                    read_no_curves(full, ladders)
             for feature, sign in signs.items():
                 if model.linear is not None:
                     slope = model.linear[..., feature]
                     slope.copy_((sign * slope).clamp_min(0) * sign)
                 if full is not None:
                     full[:, feature] = 0
-                if model.curves is None or feature not in curved:
+                ladders = ladders_of(feature)
+                if ladders is None or model.curves is None:
                     continue
-                m = spec.ladders_per_feature
-                ladders = slice(curved[feature] * m, (curved[feature] + 1) * m)
                 weight, bias = model.curves.weight[..., ladders], model.curves.bias[..., ladders]  # ([M,] d+1, m)
                 alternate = torch.ones(weight.shape[-2], 1, dtype=weight.dtype)
                 alternate[1::2] = -1
@@ -57,8 +69,6 @@ def monotone_projection(
                 bias[..., 1:, :] = torch.maximum(bias[..., 1:, :], epsilon - least[..., 1:, :])
                 head = model.head[..., ladders]
                 head.copy_((sign * head).clamp_min(0) * sign)
-                if full is not None and spec.variant == "S":
-                    first = spec.n_features + ladders.start
-                    full[:, first : first + m] = 0
+                read_no_curves(full, ladders)
 
     return project
