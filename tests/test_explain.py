@@ -85,7 +85,7 @@ def interpolated(column, value):
     corners[:, hats] = column.height * np.eye(len(knots))[:, list(column.hats)]
     found = between(knots, torch.from_numpy(corners), value)
     if column.codes:
-        codes, effects = (torch.tensor(own, dtype=torch.float64) for own in (column.codes, column.effects))
+        codes, effects = map(torch.from_numpy, column.effect_map)
         found = torch.cat([found[: column.first_effect], between(codes, effects, value)])
     return found
 

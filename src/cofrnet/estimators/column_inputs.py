@@ -30,8 +30,8 @@ class NumericColumn:
 
     `bounded` columns stay at the outermost values beyond the knots; others go on straight. A column of dates is one of
     days since 1970-01-01. `hats` are positions of knots that have an input of their own, linear between the knots too:
-    `height` at the knot, and 0 at all others. A column of many codes has one input more for each output of the model,
-    linear between (codes[i], effects[i]): see `cofrnet.estimators.effects`, also for what `unit` is.
+    `height` at the knot, and 0 at all others. A column of many codes has one input more for each output of the model:
+    effects[i] at codes[i] and very near it, else 0. See `cofrnet.estimators.effects`, also for what `unit` is.
     """
 
     name: str
@@ -96,11 +96,11 @@ class NumericColumn:
             found[:, place] = self.height * ((piece + 1 == i).astype(float) - (piece == i)) / widths[piece]
         if self.bounded:
             found[(x < knots[0]) | (x > knots[-1])] = 0
-        if self.codes:
-            codes = np.asarray(self.codes)
-            piece = (np.searchsorted(codes, x, side="right") - 1).clip(0, len(codes) - 2)
-            steep = np.diff(self.effects, axis=0)[piece] / np.diff(codes)[piece, None]
-            found[:, self.first_effect :] = np.where(((x < codes[0]) | (x > codes[-1]))[:, None], 0.0, steep)
+        if self.effects:
+            knots, values = self.effect_map
+            piece = (np.searchsorted(knots, x, side="right") - 1).clip(0, len(knots) - 2)
+            steep = np.diff(values, axis=0)[piece] / np.diff(knots)[piece, None]
+            found[:, self.first_effect :] = np.where(((x < knots[0]) | (x > knots[-1]))[:, None], 0.0, steep)
         found[np.isnan(x)] = np.nan
         return found
 
@@ -129,8 +129,8 @@ class NumericColumn:
 
         Of codes, which have effects of their own, those that it takes, evenly spread over them.
         """
-        if self.codes:
-            own = np.asarray(self.codes[1:-1])
+        if self.effects:
+            own = np.asarray(self.codes)
             within = own[(own >= low) & (own <= high)]
             return within[np.unique(np.linspace(0, len(within) - 1, count).round().astype(int))]
         if len(self.knots) <= count and self.bounded:
@@ -205,13 +205,25 @@ class NumericColumn:
             out[:, 1] = missing
         if self.hats:
             self._encode_hats(x, out[:, self.first_hat : self.first_effect])
-        if self.codes:
-            for place, own in enumerate(self._effects_by_output, self.first_effect):
-                out[:, place] = np.where(missing, 0.0, np.interp(x, self.codes, own))
+        if self.effects:
+            knots, values = self.effect_map
+            for place, own in enumerate(values.T, self.first_effect):
+                out[:, place] = np.where(missing, 0.0, np.interp(x, knots, own))
 
     @cached_property
-    def _effects_by_output(self) -> NDArray[np.float64]:
-        return np.ascontiguousarray(np.transpose(self.effects))
+    def effect_map(self) -> tuple[Floats, Floats]:
+        """Knots, rising, and values (knots, outputs) of what is linear between them: the effects by the column.
+
+        Each code has four knots: its effect holds up to an eighth of the least distance of two codes, at most 1 where
+        they are whole numbers, and is 0 from a quarter of it on. So rounding does no harm, and no other code has it.
+        """
+        codes = np.asarray(self.codes)
+        near = np.diff(codes).min()
+        if (codes == codes.round()).all():
+            near = min(near, 1.0)
+        knots = codes[:, None] + near * np.array([-0.25, -0.125, 0.125, 0.25])
+        values = np.asarray(self.effects)[:, None] * np.array([0.0, 1.0, 1.0, 0.0])[:, None]
+        return knots.reshape(-1), values.reshape(len(codes) * 4, -1)
 
     def places(self, column: Any) -> NDArray[np.int64]:
         """Which of its codes each value of a column of `as_columns` is, (n,); -1 for none."""

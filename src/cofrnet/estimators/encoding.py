@@ -173,7 +173,7 @@ def _many_levels(column: CategoricalColumn, values: Any, max_categories: int) ->
 
 
 def _many_codes(column: NumericColumn, x: Floats) -> NumericColumn | None:
-    """The column with all its values as codes, where they are many, and one before and one after them that has none."""
+    """The column with all its values as codes, where they are many."""
     x = x[~np.isnan(x)]
     some = x[:: max(1, len(x) // ROWS_FOR_CODES)]
     if len(np.unique(some)) > len(some) / 2:  # as many in all rows, or too many
@@ -182,12 +182,14 @@ def _many_codes(column: NumericColumn, x: Floats) -> NumericColumn | None:
     if not FEW_VALUES < len(codes) <= min(len(x) / 2, MOST_CODES):
         return None
     with np.errstate(over="ignore"):
-        gap = (codes[-1] - codes[0]) / (len(codes) - 1)
-        codes = np.array([codes[0] - gap, *codes, codes[-1] + gap])
         apart = np.diff(codes)
     if not (np.isfinite(apart).all() and (apart > TINY).all()):
         return None
-    return replace(column, codes=tuple(codes.tolist()))
+    found = replace(column, codes=tuple(codes.tolist()), effects=((0.0,),) * len(codes))
+    with np.errstate(over="ignore"):
+        apart = np.diff(found.effect_map[0])
+    lost = not (np.isfinite(apart).all() and (apart > 0).all())  # what lies between codes, to rounding
+    return None if lost else replace(found, effects=())
 
 
 def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:

@@ -170,6 +170,7 @@ class Subject:
         for j, (column, profile) in enumerate(zip(self.columns, self.profiles, strict=True)):
             if not self.is_categorical(j):
                 row = column.at([profile.mean if kind == "mean" else profile.median], np.float64)[0]
+                row[column.first_effect :] = 0  # the mean of effects; a mean of codes is no code
                 if column.has_missing:
                     row[1] = profile.missing if kind == "mean" else float(profile.missing > 0.5)
                 parts.append(row)

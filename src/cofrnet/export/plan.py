@@ -27,7 +27,7 @@ class ColumnPlan:
     `aliases` are other words for levels, and where those are.
     Hats are inputs of knots, by position: linear between the knots, `height` at theirs, 0 at others and for missing.
     Levels beyond the first `frequent` have no input and are other there.
-    `effects` are some numbers for each of `codes`, or of levels: inputs, 0 for missing numbers and where no level is.
+    `effects` are inputs: some numbers for each level, 0 where there is none; or those at `codes`, linear between them.
     """
 
     name: str
@@ -160,9 +160,10 @@ def plan_of(subject: Subject) -> Plan:
 
 def _column(column: Any) -> ColumnPlan:
     if hasattr(column, "knots"):
+        codes, effects = map(_tuples, column.effect_map) if column.effects else ((), ())
         return ColumnPlan(
             column.name, column.knots, column.values, column.bounded, column.has_missing, column.hats, column.height,
-            codes=column.codes, effects=column.effects,
+            codes=codes, effects=effects,
         )  # fmt: skip
     missing, other = column.place_of_missing, column.place_of_other
     aliases = tuple(column.aliases.items())

@@ -98,7 +98,7 @@ class Program(nn.Module):
         """
         maps = [(i, column.knots, column.values, column.bounded) for i, column in enumerate(columns)]
         for i, column in enumerate(columns):
-            maps += [(i, column.codes, own, True) for own in zip(*column.effects, strict=True)]
+            maps += [(i, column.effect_map[0], own, True) for own in column.effect_map[1].T] if column.effects else []
         most = max([len(knots) - 1 for _, knots, _, _ in maps], default=1)
         self.levels_of_search = max(1, (most - 1).bit_length())
         size = 2**self.levels_of_search
