@@ -187,3 +187,16 @@ def test_word_clouds_are_drawn(tmp_path):
 def test_impossible_pictures_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_of_many_levels_the_lowest_and_the_highest_are_drawn():
+    values = np.random.default_rng(0).permutation(40)[None] / 10 - 2
+    levels = np.array([f"a long name of level {i}" for i in range(40)], dtype=object)
+    many = replace(bars(), grid=levels, values=values, low=values, high=values, counts=np.ones(40), margin=np.ones(40))
+    ax = plot.curve(many)
+    heights = [bar.get_height() for bar in ax.patches]
+    assert heights == sorted(values[0])[:12] + sorted(values[0])[-12:]
+    assert "of 40 levels the lowest and the highest" in ax.get_xlabel()
+    shown = [tick.get_text() for tick in ax.get_xticklabels()]
+    assert shown[0] == str(levels[values[0].argmin()])
+    assert len(shown) == 24

@@ -105,11 +105,12 @@ class _Levels:
         return table
 
     def warn(self, data: str) -> None:
-        """Warn of columns most of whose values training has not seen."""
+        """Warn of columns most of whose values the model does not know."""
         for name, count in self.unseen.items():
             if self.rows and count > self.rows / 2 and self.known[name] - {"missing", "other"}:
                 warn(
-                    f"{count} of {self.rows} values of column {name!r} of {data} are levels that training has not seen."
+                    f"{count} of {self.rows} values of column {name!r} of {data} are levels that the model does not "
+                    "know: training has not seen them, or has counted them as 'other'."
                 )
 
 

@@ -33,21 +33,29 @@ if TYPE_CHECKING:
 __all__ = ["curve", "curves", "importances", "ladder", "series", "surface", "waterfall"]
 
 STRIP = 0.1  # height of the strip of densities
+MOST_BARS = 24  # levels
 
 
 def curve(
     explanation: Curve, output: str | int | None = None, ax: Axes | None = None, path: str | Path | None = None
 ) -> Axes:
-    """A curve with its band, the density of the training rows below it, and the effect of a missing value."""
-    ax = new_axes(ax, 5, 3.6)
+    """A curve with its band, the density of the training rows below it, and the effect of a missing value.
+
+    Of more than 24 levels, the twelve lowest and the twelve highest.
+    """
+    ax = new_axes(ax, 5, 4.8 if explanation.categorical and len(explanation.grid) > 12 else 3.6)
     chosen = chosen_outputs(explanation.output_names, output)
+    title = explanation.feature
     if explanation.categorical:
-        _level_bars(explanation, chosen, ax)
+        shown = _levels_to_draw(explanation, chosen)
+        _level_bars(explanation, shown, chosen, ax)
+        if len(shown) < len(explanation.grid):
+            title += f" (of {len(explanation.grid)} levels the lowest and the highest)"
     else:
         _number_line(explanation, chosen, ax)
         _with_room(ax, *_reach([explanation], chosen))
     ax.axhline(0, color=GREY, linewidth=0.8, zorder=0)
-    ax.set_xlabel(explanation.feature)
+    ax.set_xlabel(title)
     ax.set_ylabel(wrapped(f"change of the score, {explanation.unit}", 34))
     if len(chosen) > 1:
         ax.legend(frameon=False, fontsize="small")
@@ -95,18 +103,26 @@ def _with_room(ax: Axes, low: float, high: float) -> None:
     ax.set_ylim(low - (STRIP + 0.06) * room, high + 0.05 * room)
 
 
-def _level_bars(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
-    names = [str(level) for level in explanation.grid]
+def _levels_to_draw(explanation: Curve, chosen: Sequence[int]) -> NDArray[np.int64]:
+    """Positions of the levels to draw: all, in their order; of many the lowest and the highest, in that order."""
+    count = len(explanation.grid)
+    if count <= MOST_BARS:
+        return np.arange(count)
+    order = np.argsort(explanation.values[chosen[0]], kind="stable")
+    return np.concatenate([order[: MOST_BARS // 2], order[-MOST_BARS // 2 :]])
+
+
+def _level_bars(explanation: Curve, shown: NDArray[np.int64], chosen: Sequence[int], ax: Axes) -> None:
+    names = [str(explanation.grid[i]) for i in shown]
     places = np.arange(len(names))
     width = 0.8 / len(chosen)
     for place, c in enumerate(chosen):
         offset = places + (place - (len(chosen) - 1) / 2) * width
-        error = np.abs(
-            np.stack([explanation.values[c] - explanation.low[c], explanation.high[c] - explanation.values[c]])
-        )
+        values, low, high = (part[c, shown] for part in (explanation.values, explanation.low, explanation.high))
+        error = np.abs(np.stack([values - low, high - values]))
         ax.bar(
             offset,
-            explanation.values[c],
+            values,
             width,
             yerr=error if error.any() else None,
             color=PALETTE[place % len(PALETTE)],
@@ -114,11 +130,17 @@ def _level_bars(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
             label=explanation.output_names[c],
         )
     total = max(1.0, float(np.sum(explanation.counts)))
-    shares = [f"{wrapped(n, 14)}\n{100 * k / total:.0f}%" for n, k in zip(names, explanation.counts, strict=True)]
+    shares = [
+        f"{wrapped(n, 14)}\n{100 * k / total:.0f}%" for n, k in zip(names, explanation.counts[shown], strict=True)
+    ]
     crowded = len(names) > 5
-    ax.set_xticks(
-        places, shares if not crowded else names, rotation=60 if crowded else 0, ha="right" if crowded else "center"
-    )
+    if crowded:
+        short = [textwrap.shorten(name, 24, placeholder="…") if len(names) > 12 else name for name in names]
+        ax.set_xticks(
+            places, short, rotation=60 if len(names) <= 12 else 90, ha="right" if len(names) <= 12 else "center"
+        )
+    else:
+        ax.set_xticks(places, shares)
     ax.tick_params(axis="x", labelsize="small")
 
 
