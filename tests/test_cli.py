@@ -866,3 +866,23 @@ def test_identifiers_and_leaks(tmp_path):
 def test_the_task_is_found_out(tmp_path, values, task):
     pd.DataFrame({"y": values * 30}).to_csv(tmp_path / "a.csv", index=False)
     assert target_task(read_table(tmp_path / "a.csv")["y"])[0] == task
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+def test_codes_that_training_has_not_seen_are_told(run, tmp_path, kind):
+    rng = np.random.default_rng(0)
+    shop = rng.integers(0, 100, 1500)
+    table = pd.DataFrame(
+        {"shop": shop if kind == "numbers" else [f"shop {i}" for i in shop], "x": rng.normal(size=1500)}
+    )
+    table["y"] = rng.normal(size=100)[shop] + table["x"]
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    path = tmp_path / "m.cofrnet"
+    assert run("fit", tmp_path / "rows.csv", "--target", "y", "-o", path, "--set", "max_epochs=3").exit_code == 0
+    assert "does not know" not in run("predict", path, tmp_path / "rows.csv").stderr
+    table.assign(shop=table["shop"] + (1000 if kind == "numbers" else "0")).to_csv(tmp_path / "new.csv", index=False)
+    result = run("predict", path, tmp_path / "new.csv")
+    assert result.exit_code == 0
+    told = " ".join(result.stderr.split())
+    assert "values of column 'shop' of" in told
+    assert "levels that the model does not know" in told

@@ -74,7 +74,7 @@ def _known(model: Any) -> dict[str, set[str]]:
 
 
 class _Levels:
-    """Levels of the rows beside those of the model: whole numbers may be written as 3.0, and many unseen are told."""
+    """Levels and codes of the rows beside those of the model: 3 may be written as 3.0, and many unseen are told."""
 
     def __init__(self, model: Any) -> None:
         self.known = _known(model)
@@ -83,7 +83,8 @@ class _Levels:
             for name, levels in self.known.items()
             if (own := levels - {"missing", "other"}) and all(level.lstrip("-").isdigit() for level in own)
         }
-        self.unseen, self.rows = dict.fromkeys(self.known, 0), 0
+        self.coded = {c.name: c for c in model.encoder_.columns if c.effects and hasattr(c, "codes")}
+        self.unseen, self.rows = dict.fromkeys([*self.known, *self.coded], 0), 0
 
     def matched(self, table: pa.Table) -> pa.Table:
         """The table, its levels written as in training."""
@@ -101,13 +102,15 @@ class _Levels:
                 table = table.set_column(table.column_names.index(name), name, column)
             strange = pc.invert(pc.is_in(column.cast(pa.string()), strings(sorted(known))))
             self.unseen[name] += pc.sum(pc.and_(strange, column.is_valid())).as_py() or 0
+        for name, own in self.coded.items():
+            self.unseen[name] += int((own.places(table[name]) < 0).sum()) - table[name].null_count
         self.rows += len(table)
         return table
 
     def warn(self, data: str) -> None:
         """Warn of columns most of whose values the model does not know."""
         for name, count in self.unseen.items():
-            if self.rows and count > self.rows / 2 and self.known[name] - {"missing", "other"}:
+            if self.rows and count > self.rows / 2 and self.known.get(name, {name}) - {"missing", "other"}:
                 warn(
                     f"{count} of {self.rows} values of column {name!r} of {data} are levels that the model does not "
                     "know: training has not seen them, or has counted them as 'other'."
