@@ -37,6 +37,15 @@ def test_means_are_drawn_to_the_mean_of_all_by_their_formula():
     assert (found[20:] == 0).all(), "values of no row"
 
 
+def test_values_that_decide_all_have_finite_effects():
+    places, y = np.arange(80) % 4, np.tile([[1.0], [0.0]], (40, 1))
+    np.testing.assert_array_equal(shrunken_means(places, y, None, 5)[:, 0], [0.5, -0.5, 0.5, -0.5, 0.0])
+    X = pd.DataFrame({"shop": [f"shop {i}" for i in np.arange(2000) % 100]})
+    model = CoFrNetClassifier(**QUICK).fit(X, np.arange(2000) % 2)
+    assert model.encoder_.columns[0].effects
+    assert np.isfinite(model.predict_proba(pd.DataFrame({"shop": ["new", None, "shop 1"]}))).all()
+
+
 def test_weights_are_repetitions():
     rng = np.random.default_rng(1)
     places, y, weight = rng.integers(0, 9, 80), rng.normal(size=(80, 1)), rng.integers(1, 4, 80)
@@ -112,6 +121,38 @@ def test_values_never_seen_have_no_effect():
     inputs = model.encoder_.encode(model._read(texts[:1].assign(shop="new"), reset=False))[0]
     assert inputs[column.first_effect] == 0
     assert inputs[column.place_of_other] == 1
+
+
+def test_levels_called_other_have_no_effect_to_give_away():
+    rng = np.random.default_rng(0)
+    shop = rng.integers(0, 200, 4000)
+    X = pd.DataFrame({"shop": np.where(rng.random(4000) < 0.2, "other", [f"shop {i}" for i in shop])})
+    y = np.where(X["shop"] == "other", 5.0, rng.normal(size=200)[shop]) + 0.1 * rng.normal(size=4000)
+    model = CoFrNetRegressor(**QUICK).fit(X, y)
+    column = model.encoder_.columns[0]
+    assert column.effects[column.place_of_other] == (0.0,)
+    assert model.predict(pd.DataFrame({"shop": ["other"]}))[0] == pytest.approx(5, abs=0.5), "it has its input"
+
+
+def test_levels_without_inputs_stand_out_by_themselves():
+    rng = np.random.default_rng(0)
+    level = np.concatenate([rng.integers(0, 64, 2100), np.repeat(np.arange(64, 164), 4)])
+    y = rng.normal(size=164)[level] + 0.5 * rng.normal(size=2500)
+    X = pd.DataFrame({"name": [f"n{i}" for i in level]})
+    assert CoFrNetRegressor(**QUICK).fit(X, y).encoder_.columns[0].effects
+
+
+@pytest.mark.parametrize("kind", ["parts", "warm start"])
+def test_other_codes_later_do_no_harm_to_explanations(kind):
+    X, y = panel(n=600, shops=60)
+    other = pd.concat([X, X], ignore_index=True).assign(shop=lambda t: t["shop"] + 5000)
+    if kind == "parts":
+        model = CoFrNetRegressor(random_state=0).partial_fit(X, y).partial_fit(other, np.concatenate([y, y]))
+    else:
+        model = CoFrNetRegressor(**QUICK, warm_start=True).fit(X, y).fit(other, np.concatenate([y, y]))
+    assert model.encoder_.columns[0].effects
+    assert set(model.curve("shop").grid) <= set(X["shop"])
+    assert model.summary()
 
 
 @pytest.mark.parametrize("kind", ["numbers", "texts"])

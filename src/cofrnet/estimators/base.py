@@ -338,12 +338,12 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         return [(free[i], free[j]) for i, j in found], False
 
     def _one_number(self, j: int, x: Tensor) -> Floats:
-        """The inputs x (n, p) of column j as one number a row: its first, or the code or effect of its level."""
+        """The inputs x (n, p) of column j as one number a row: its first effect, itself, or the code of its level."""
         own, column = x[:, self.encoder_.column_inputs[j]].numpy(), self.encoder_.columns[j]
-        if isinstance(column, NumericColumn):
-            return own[:, 0]
         if column.effects:
             return own[:, column.first_effect]
+        if isinstance(column, NumericColumn):
+            return own[:, 0]
         return own @ np.arange(1, own.shape[1] + 1)
 
     def _signs(self) -> dict[int, int]:

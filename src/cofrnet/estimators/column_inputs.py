@@ -132,6 +132,7 @@ class NumericColumn:
         if self.effects:
             own = np.asarray(self.codes)
             within = own[(own >= low) & (own <= high)]
+            within = within if len(within) else own  # rows that training went on with may have had others
             return within[np.unique(np.linspace(0, len(within) - 1, count).round().astype(int))]
         if len(self.knots) <= count and self.bounded:
             return np.asarray(self.knots)

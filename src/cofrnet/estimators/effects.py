@@ -51,7 +51,7 @@ def shrunken_means(places: Places, y: Floats, weight: Floats | None, count: int)
     within = float((w[:, None] * (r - means[places]) ** 2).sum() / max(total - values, 1.0))
     between = float(((rows[:, None] * means**2).sum() - within * values) / total)
     between = max(between, LEAST_BETWEEN * within, 1e-12)
-    return sums / (rows + within / between)[:, None]
+    return np.divide(sums, (rows + within / between)[:, None], out=np.zeros_like(sums), where=rows[:, None] > 0)
 
 
 def out_of_fold(places: Places, y: Floats, weight: Floats | None, count: int, folds: NDArray[np.int64]) -> Floats:
@@ -79,7 +79,7 @@ def stand_out(
 
     places : (n,), in the order of the values where that is `ordered`; residual : (n, q).
     """
-    residual = residual - residual.mean(0)
+    residual = residual - np.average(residual, axis=0, weights=weight)
     none = (residual**2).sum(1)
     without = none
     if ordered:
@@ -91,4 +91,6 @@ def stand_out(
         without = min(none, smooth, key=lambda squares: float(np.average(squares, weights=weight)))
     gain = without - ((residual - out_of_fold(places, residual, weight, count, folds)) ** 2).sum(1)
     mean, whole = float(np.average(gain, weights=weight)), float(np.average(none, weights=weight))
-    return mean > LEAST_GAIN * whole and mean > LEAST_ERRORS * float(gain.std()) / np.sqrt(len(gain))
+    w = np.ones(len(gain)) if weight is None else weight
+    error = float(np.sqrt(((w * (gain - mean)) ** 2).sum()) / w.sum())
+    return mean > LEAST_GAIN * whole and mean > LEAST_ERRORS * error

@@ -84,12 +84,13 @@ class LearningColumns:
         left = self._residual(linear, data)
         first = {j: x[:, plain.column_inputs[j][0]] for j in hats}
         encoder = plain.with_hats({j: own for j, own in hats.items() if stands_out(first[j], left)})
-        places = {j: column.places(known[j]) for j, column in coded.items()}
+        places = {j: _places(column, known[j]) for j, column in coded.items()}
         some, folds = replace(data, weight=None), _folds(len(few), rng)
         left, own = self._residual(linear, some), _array(data.weight)
         for j, column in coded.items():
             ordered = isinstance(column, NumericColumn)
-            if not stand_out(places[j][few], left, own, _count(column), folds, ordered):
+            unexplained = places[j][few] if ordered else _without_input(column, places[j][few])
+            if not stand_out(unexplained, left, own, _count(column), folds, ordered):
                 del places[j]
         whole = chosen_rows(torch.empty(len(targets), 0), targets, weight, rows)
         chosen = list(places)[: MOST_HATS // left.shape[1]]
@@ -119,7 +120,7 @@ class LearningColumns:
         y, weight, x = self._left_by_a_constant(data), _array(data.weight), data.x.clone()
         folds = _folds(len(data), rng)
         for j, column in coded:
-            places = column.places(_rows_of(columns[j], rows))
+            places = _places(column, _rows_of(columns[j], rows))
             known, own = np.flatnonzero(places >= 0), self.encoder_.column_inputs[j][column.first_effect :]
             others = out_of_fold(places, y, weight, _count(column), folds) / column.unit
             x[known[:, None], list(own)] = torch.from_numpy(others[known]).to(x.dtype)
@@ -173,6 +174,17 @@ class LinearModel:
 
 def _folds(n: int, rng: np.random.RandomState) -> NDArray[np.int64]:
     return rng.permutation(n) % FOLDS
+
+
+def _places(column: Column, values: Any) -> NDArray[np.int64]:
+    """Which code or level each value is, -1 for none; the level that those never seen count as has no effect."""
+    places = column.places(values)
+    return places if isinstance(column, NumericColumn) else np.where(places == column.place_of_other, -1, places)
+
+
+def _without_input(column: Column, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The levels that a linear model has no input for, -1 for those it has: of these nothing is left over."""
+    return np.where(places < column.first_effect, -1, places)
 
 
 def _count(column: Column) -> int:

@@ -176,8 +176,8 @@ class Subject:
                 parts.append(row)
                 continue
             counts = np.asarray(profile.counts)
-            shares = counts / max(1.0, counts.sum()) if kind == "mean" else np.eye(len(counts))[counts.argmax()]
-            parts.append(shares @ column.of_levels)
+            shares = counts / max(1.0, counts.sum())
+            parts.append(shares @ column.of_levels if kind == "mean" else column.of_levels[counts.argmax()])
         return torch.as_tensor(np.concatenate(parts), dtype=self.dtype)
 
     def levels_shown(self, j: int, points: int) -> NDArray[np.int64]:

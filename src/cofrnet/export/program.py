@@ -34,6 +34,65 @@ OPSET = 25
 CLASSES, NUMBERS = ("label", "probabilities"), ("prediction",)
 
 
+def _keep(module: nn.Module, name: str, values: Any) -> None:
+    if np.size(values):  # torch's files hold no empty tensors
+        module.register_buffer(name, torch.from_numpy(np.array(values)))
+
+
+class _Maps(nn.Module):
+    """Functions of numbers that are linear between knots, each of the number of its owner.
+
+    Starts, values, slopes and widths of their pieces stand one map after another, as many for each as the longest has.
+    """
+
+    owner: Tensor
+    starts: Tensor
+    values: Tensor
+    slopes: Tensor
+    widths: Tensor
+    first: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, maps: Sequence[tuple[int, Sequence[float], Sequence[float], bool]]) -> None:
+        """Of each map its owner, knots, values, and whether it stays at the outermost values beyond them."""
+        super().__init__()
+        most = max([len(knots) - 1 for _, knots, _, _ in maps], default=1)
+        self.levels_of_search = max(1, (most - 1).bit_length())
+        size = 2**self.levels_of_search
+        starts, widths = np.full((len(maps), size), np.inf), np.ones((len(maps), size))
+        values, slopes = np.zeros((len(maps), size)), np.zeros((len(maps), size))
+        ends = np.tile([[-np.inf], [np.inf]], len(maps))
+        for i, (_, knots, own, bounded) in enumerate(maps):
+            pieces = len(knots) - 1
+            starts[i, :pieces], values[i, :pieces] = knots[:-1], own[:-1]
+            widths[i, :pieces] = np.diff(knots)
+            slopes[i, :pieces] = np.diff(own) / np.diff(knots)
+            if bounded:
+                ends[:, i] = knots[0], knots[-1]
+        for name, table in (("starts", starts), ("values", values), ("slopes", slopes), ("widths", widths)):
+            _keep(self, name, table.reshape(-1))
+        _keep(self, "owner", np.array([owner for owner, *_ in maps], dtype=np.int64))
+        _keep(self, "first", np.arange(len(maps)) * size)
+        _keep(self, "low", ends[0])
+        _keep(self, "high", ends[1])
+
+    def forward(self, given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, 0 for NaN; the piece of each, from 0; and the share of it that lies before the number, all (n, maps).
+
+        given : (n, columns).
+        """
+        own = given[:, self.owner]
+        x = torch.maximum(torch.minimum(own, self.high), self.low)
+        piece = torch.zeros_like(x, dtype=torch.int64) + self.first
+        for level in reversed(range(self.levels_of_search)):  # the last piece that starts at or below x
+            further = piece + 2**level
+            piece = torch.where(x >= self.starts[further], further, piece)
+        beyond = x - self.starts[piece]
+        values = torch.where(torch.isnan(own), 0.0, self.values[piece] + beyond * self.slopes[piece])
+        return values, piece - self.first, beyond / self.widths[piece]
+
+
 class Program(nn.Module):
     """A fitted estimator as a function of its table, in operations that every runtime has.
 
@@ -48,17 +107,9 @@ class Program(nn.Module):
     leveled: Tensor
     order: Tensor
     owners: Tensor
-    map_owner: Tensor
-    starts: Tensor
-    values: Tensor
-    slopes: Tensor
-    widths: Tensor
     hat_owner: Tensor
     hat_place: Tensor
     hat_height: Tensor
-    first_piece: Tensor
-    low: Tensor
-    high: Tensor
     level_counts: Tensor
     place_of_missing: Tensor
     place_of_other: Tensor
@@ -89,35 +140,16 @@ class Program(nn.Module):
         self._keep("owners", np.repeat(np.arange(self.n_columns), [len(column.inputs) for column in subject.columns]))
 
     def _keep(self, name: str, values: Any) -> None:
-        if np.size(values):  # torch's files hold no empty tensors
-            self.register_buffer(name, torch.from_numpy(np.array(values)))
+        _keep(self, name, values)
 
     def _keep_scaling(self, columns: Sequence[Any]) -> None:
-        """Starts, values, slopes and widths of the pieces of every map of numbers, as many for each as the longest has:
-        first of the scaling of each column, then of its effects; for each hat whose it is, and at which knot.
+        """The maps of numbers: the scaling of each column and, apart from those, as they are far longer, its effects;
+        for each hat whose it is, and at which knot.
         """
-        maps = [(i, column.knots, column.values, column.bounded) for i, column in enumerate(columns)]
-        for i, column in enumerate(columns):
-            maps += [(i, column.effect_map[0], own, True) for own in column.effect_map[1].T] if column.effects else []
-        most = max([len(knots) - 1 for _, knots, _, _ in maps], default=1)
-        self.levels_of_search = max(1, (most - 1).bit_length())
-        size = 2**self.levels_of_search
-        starts = np.full((len(maps), size), np.inf)
-        values, slopes, widths = np.zeros((len(maps), size)), np.zeros((len(maps), size)), np.ones((len(maps), size))
-        ends = np.tile([[-np.inf], [np.inf]], len(maps))
-        for i, (_, knots, own, bounded) in enumerate(maps):
-            pieces = len(knots) - 1
-            starts[i, :pieces], values[i, :pieces] = knots[:-1], own[:-1]
-            widths[i, :pieces] = np.diff(knots)
-            slopes[i, :pieces] = np.diff(own) / np.diff(knots)
-            if bounded:
-                ends[:, i] = knots[0], knots[-1]
-        for name, own in (("starts", starts), ("values", values), ("slopes", slopes), ("widths", widths)):
-            self._keep(name, own.reshape(-1))
-        self._keep("map_owner", np.array([owner for owner, *_ in maps], dtype=np.int64))
-        self._keep("first_piece", np.arange(len(maps)) * size)
-        self._keep("low", ends[0])
-        self._keep("high", ends[1])
+        self.scalings = _Maps([(i, column.knots, column.values, column.bounded) for i, column in enumerate(columns)])
+        coded = [(i, column.effect_map) for i, column in enumerate(columns) if column.effects]
+        self.effect_maps = _Maps([(i, knots, own, True) for i, (knots, values) in coded for own in values.T])
+        self.has_codes = len(coded) > 0
         self.has_hats = any(column.hats for column in columns)
         counts = [len(column.hats) for column in columns]
         self._keep("hat_owner", np.repeat(np.arange(len(columns)), counts))
@@ -152,20 +184,16 @@ class Program(nn.Module):
         """Values, effects, gaps and hats of the numeric columns."""
         if not self.has_numbers:
             return
-        whole = table[:, self.numeric]
-        given = whole[:, self.map_owner]
+        given = table[:, self.numeric]
+        z, piece, share = self.scalings(given)
+        yield z
+        if self.has_codes:
+            yield self.effect_maps(given)[0]
         missing = torch.isnan(given)
-        x = torch.maximum(torch.minimum(given, self.high), self.low)
-        piece = torch.zeros_like(x, dtype=torch.int64) + self.first_piece
-        for level in reversed(range(self.levels_of_search)):  # the last piece that starts at or below x
-            further = piece + 2**level
-            piece = torch.where(x >= self.starts[further], further, piece)
-        z = self.values[piece] + (x - self.starts[piece]) * self.slopes[piece]
-        yield torch.where(missing, 0.0, z)
-        yield torch.isnan(whole).double()
+        yield missing.double()
         if self.has_hats:
-            share = ((x - self.starts[piece]) / self.widths[piece])[:, self.hat_owner]
-            above = self.hat_place - (piece - self.first_piece)[:, self.hat_owner]  # 0: knot before x, 1: after it
+            share = share[:, self.hat_owner]
+            above = self.hat_place - piece[:, self.hat_owner]  # 0: knot before x, 1: after it
             height = torch.where(above == 0, 1 - share, torch.where(above == 1, share, 0.0))
             yield torch.where(missing[:, self.hat_owner], 0.0, self.hat_height * height)
 

@@ -134,16 +134,23 @@ def _inputs(column: ColumnPlan) -> list[str]:
 
 
 def _scaled(column: ColumnPlan) -> str:
-    """Linear between the knots."""
+    """Linear between the knots, by halving: databases try the cases of one CASE in turn."""
     x, knots, values = f"CAST({_quoted(column.name)} AS DOUBLE PRECISION)", column.knots, column.values
-    cases = [f"WHEN {_quoted(column.name)} IS NULL THEN 0.0"]
+    lines = [f"WHEN {_quoted(column.name)} IS NULL THEN 0.0"]
     if column.bounded:
-        cases += [f"WHEN {x} <= {knots[0]!r} THEN {values[0]!r}", f"WHEN {x} >= {knots[-1]!r} THEN {values[-1]!r}"]
-    for i in range(len(knots) - 1):
-        slope = (values[i + 1] - values[i]) / (knots[i + 1] - knots[i])
-        line = f"{values[i]!r} + ({x} - {knots[i]!r}) * {slope!r}"
-        cases.append(f"WHEN {x} < {knots[i + 1]!r} THEN {line}" if i + 2 < len(knots) else f"ELSE {line}")
-    return "CASE " + " ".join(cases) + " END"
+        lines += [f"WHEN {x} <= {knots[0]!r} THEN {values[0]!r}", f"WHEN {x} >= {knots[-1]!r} THEN {values[-1]!r}"]
+
+    def between(low: int, high: int) -> str:
+        """The line where x lies from one knot to another."""
+        if high - low > 1:
+            middle = (low + high) // 2
+            return f"CASE WHEN {x} < {knots[middle]!r} THEN {between(low, middle)} ELSE {between(middle, high)} END"
+        if values[low] == values[high]:
+            return repr(values[low])
+        slope = (values[high] - values[low]) / (knots[high] - knots[low])
+        return f"{values[low]!r} + ({x} - {knots[low]!r}) * {slope!r}"
+
+    return f"CASE {' '.join(lines)} ELSE {between(0, len(knots) - 1)} END"
 
 
 def _hat(column: ColumnPlan, place: int) -> str:
