@@ -201,7 +201,8 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Go on from the model there is with one pass over some rows, for data that come in parts.
 
-        The first call learns the columns (scales, categories) from its rows, and must be told all `classes`.
+        The first call learns the columns (scales, categories, effects of codes) from its rows, and must be told all
+        `classes`. Its rows are best not given again: effects of codes know their y.
         """
         first = not hasattr(self, "model_")
         if classes is not None and len(np.unique(classes)) < 2:
@@ -331,8 +332,8 @@ device, random_state, verbose
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Go on from the model there is with one pass over some rows, for data that come in parts.
 
-        The first call learns the columns (scales, categories) and the scale of y from its rows. Explanations have the
-        statistics of the largest part.
+        The first call learns the columns (scales, categories, effects of codes) and the scale of y from its rows, which
+        are best not given again: effects of codes know their y. Explanations have the statistics of the largest part.
         """
         return self._partial_fit(X, y, sample_weight, first=not hasattr(self, "model_"))
 
