@@ -9,7 +9,7 @@ from sklearn.metrics import r2_score
 
 import cofrnet
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
-from cofrnet.estimators.effects import FOLDS, out_of_fold, shrunken_means, stand_out
+from cofrnet.estimators.effects import FOLDS, effects_explain, out_of_fold, shrunken_means
 from cofrnet.estimators.scoring import TableScorer
 
 QUICK = {"max_epochs": 15, "n_ladders": 8, "random_state": 0}
@@ -69,11 +69,11 @@ def test_codes_stand_out_and_noise_does_not(ordered):
     rng = np.random.default_rng(3)
     folds = rng.permutation(2000) % FOLDS
     noise = [(rng.integers(0, 200, 2000), rng.normal(size=(2000, 1))) for _ in range(50)]
-    assert not any(stand_out(places, y, None, 200, folds, ordered) for places, y in noise)
+    assert not any(effects_explain(places, y, None, 200, folds, ordered) for places, y in noise)
     effects = 0.7 * rng.normal(size=(200, 1))
-    assert all(stand_out(places, y + effects[places], None, 200, folds, ordered) for places, y in noise)
+    assert all(effects_explain(places, y + effects[places], None, 200, folds, ordered) for places, y in noise)
     curve = 2 * np.sin(np.arange(200) / 30)[:, None]
-    smooth = [stand_out(places, y + curve[places], None, 200, folds, ordered) for places, y in noise]
+    smooth = [effects_explain(places, y + curve[places], None, 200, folds, ordered) for places, y in noise]
     assert not any(smooth) if ordered else all(smooth), "what neighbours share is for a curve"
 
 

@@ -11,7 +11,7 @@ Bayes: Micci-Barreca 2001.) Of classes, r is 1 or 0 for each class less its shar
 
 A row's own y would tell the model what it is to learn. So a row that is trained on has the effect that the rows of the
 other four of five parts give (`out_of_fold`); all other rows have that of all of them. For the same reason a column has
-effects only where those of other parts explain what a linear model leaves over (`stand_out`).
+effects only where those of other parts explain what a linear model leaves over (`effects_explain`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FOLDS", "out_of_fold", "shrunken_means", "stand_out"]
+__all__ = ["FOLDS", "effects_explain", "out_of_fold", "shrunken_means"]
 
 Floats = NDArray[np.floating[Any]]
 Places = NDArray[np.int64]
@@ -69,7 +69,7 @@ def out_of_fold(places: Places, y: Floats, weight: Floats | None, count: int, fo
     return found
 
 
-def stand_out(
+def effects_explain(
     places: Places, residual: Floats, weight: Floats | None, count: int, folds: NDArray[np.int64], ordered: bool
 ) -> bool:
     """Whether effects of a column's values explain what a simpler model leaves over, in folds they are not made of.

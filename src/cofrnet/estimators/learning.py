@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cofrnet.estimators.column_inputs import Column, NumericColumn
-from cofrnet.estimators.effects import FOLDS, out_of_fold, shrunken_means, stand_out
-from cofrnet.estimators.encoding import MOST_HATS, Scaling, TableEncoder
+from cofrnet.estimators.effects import FOLDS, effects_explain, out_of_fold, shrunken_means
+from cofrnet.estimators.encoding import MOST_EFFECTS, Scaling, TableEncoder
 from cofrnet.estimators.fitting import chosen_rows
 from cofrnet.estimators.interactions import stands_out
 from cofrnet.explain.subject import evenly
@@ -78,23 +78,23 @@ class LearningColumns:
             return plain
         few = evenly(len(rows), LINEAR_START_ROWS)
         x = plain.encode([_rows_of(column, few) for column in known])
-        own = None if weight is None else weight[rows[few]]
-        data = chosen_rows(torch.from_numpy(x), targets[rows[few]], own, np.arange(len(few)))
+        of_few = None if weight is None else weight[rows[few]]
+        data = chosen_rows(torch.from_numpy(x), targets[rows[few]], of_few, np.arange(len(few)))
         linear = self._linear_model(data)
         left = self._residual(linear, data)
         first = {j: x[:, plain.column_inputs[j][0]] for j in hats}
         encoder = plain.with_hats({j: own for j, own in hats.items() if stands_out(first[j], left)})
         places = {j: _places(column, known[j]) for j, column in coded.items()}
-        some, folds = replace(data, weight=None), _folds(len(few), rng)
-        left, own = self._residual(linear, some), _array(data.weight)
-        for j, column in coded.items():
-            ordered = isinstance(column, NumericColumn)
-            unexplained = places[j][few] if ordered else _without_input(column, places[j][few])
-            if not stand_out(unexplained, left, own, _count(column), folds, ordered):
-                del places[j]
+        unweighted, folds = self._residual(linear, replace(data, weight=None)), _folds(len(few), rng)
+
+        def is_telling(j: int, column: Column) -> bool:
+            own, ordered = places[j][few], isinstance(column, NumericColumn)
+            own = own if ordered else _without_input(column, own)
+            return effects_explain(own, unweighted, _array(data.weight), _count(column), folds, ordered)
+
+        telling = [j for j, column in coded.items() if is_telling(j, column)][: MOST_EFFECTS // left.shape[1]]
         whole = chosen_rows(torch.empty(len(targets), 0), targets, weight, rows)
-        chosen = list(places)[: MOST_HATS // left.shape[1]]
-        return encoder.with_columns(self._with_effects({j: coded[j] for j in chosen}, places, whole, rng))
+        return encoder.with_columns(self._with_effects({j: coded[j] for j in telling}, places, whole, rng))
 
     def _with_effects(
         self, columns: Mapping[int, Column], places: Mapping[int, NDArray[np.int64]], data: Rows, rng: Any
