@@ -113,9 +113,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
     def _fit_least_squares(self, data: Rows, validation: Rows | None, generator: torch.Generator) -> None:
         raise NotImplementedError
 
-    def _count_outputs(self) -> int:
-        raise NotImplementedError
-
     def _balance(self, y: NDArray[Any], weight: Floats | None, like: NDArray[Any] | None = None) -> Floats | None:
         return weight
 
@@ -368,16 +365,16 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         paired = {j for pair in getattr(self, "pairs_", []) for j in pair}
         require(not paired & set(signs), "interactions", self.interactions, "pairs of columns that are not monotone")
         first: dict[int, int] = {}
-        hats: list[int] = []  # of a fit that this one goes on from
+        still: list[int] = []  # hats and effects of a fit that this one goes on from
         low, high = data.x.amin(0), data.x.amax(0)
         for j, sign in signs.items():
             column, own = self.encoder_.columns[j], self.encoder_.column_inputs[j]
             assert isinstance(column, NumericColumn)
             first[own[0]] = sign
-            hats += own[column.first_hat :]
+            still += own[column.first_hat :]
             if column.bounded:  # all there can be, and not only what these rows have
                 low[own[0]], high[own[0]] = column.values[0], column.values[-1]
-        return monotone_projection(self.model_, first, low, high, hats)
+        return monotone_projection(self.model_, first, low, high, still)
 
     def _spec(self, pairs: Sequence[tuple[int, int]] = ()) -> CoFrNetSpec:
         inputs = self.encoder_.column_inputs
