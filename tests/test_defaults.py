@@ -8,7 +8,7 @@ from sklearn.datasets import make_gaussian_quantiles
 from sklearn.linear_model import LogisticRegression
 
 from cofrnet import CoFrNetClassifier
-from cofrnet.estimators.defaults import AutomaticDecay, loop_options
+from cofrnet.estimators.defaults import AutomaticDecay, automatic_members, loop_options
 from cofrnet.training import Decay
 
 
@@ -66,6 +66,11 @@ def test_epochs_and_steps_by_rows():
     assert options(stages=3, n=300).max_epochs == 16
     assert [options(n=n, goal="numbers").learning_rate for n in (300, 14_000)] == [0.02, 0.02]
     assert [options(n=14_000, goal=goal).max_epochs for goal in ("two classes", "classes", "numbers")] == [25, 50, 50]
+
+
+def test_small_tables_have_members():
+    assert [automatic_members(n, 10, 50) for n in (30, 1000, 2500, 5500, 12_000)] == [8, 8, 4, 2, 1]
+    assert [automatic_members(500, columns, 50) for columns in (1, 15, 60, 5000)] == [8, 8, 2, 1]
 
 
 def test_few_rows_without_any_straight_line_are_learnt():

@@ -132,6 +132,58 @@ def test_members_are_one_model_and_better_on_average():
     assert ((members.mean(0).numpy() - scaled) ** 2).mean() < errors.mean()
 
 
+def test_members_left_to_us_are_many_where_rows_are_few():
+    X, y = make_friedman1(3000, noise=1.0, random_state=0)
+    few = CoFrNetRegressor(random_state=0).fit(X[:300], y[:300])
+    assert few.n_members == "auto"
+    assert few.model_.spec.n_members == 8
+    one = CoFrNetRegressor(n_members=1, random_state=0).fit(X[:300], y[:300])
+    assert few.score(X[1000:], y[1000:]) > one.score(X[1000:], y[1000:])
+    solved = CoFrNetRegressor(solver="least_squares", variant="F", n_ladders=1).fit(X[:300], y[:300])
+    assert solved.model_.spec.n_members == 1
+    boosted = CoFrNetRegressor(max_epochs=4, strategy="boosted").fit(X[:300], y[:300])
+    assert boosted.model_.spec.n_members == 4, "its groups"
+    assert CoFrNetRegressor().partial_fit(X[:300], y[:300]).model_.spec.n_members == 1
+    for settings, members in [
+        ({"variant": "D", "n_ladders": 1}, 8),
+        ({"variant": "F", "ladders_per_feature": 1}, 8),
+        ({"n_ladders": 31}, 1),
+        ({"variant": "D", "ladders_per_feature": 2}, 1),
+    ]:
+        model = CoFrNetRegressor(max_epochs=1, **settings).fit(X[:300], y[:300])
+        assert model.model_.spec.n_members == members, settings
+
+
+def test_rows_are_held_out_in_turn():
+    y = np.repeat([0, 1, 2, 3], [200, 40, 10, 9])
+    rng = np.random.RandomState(0)
+    held = CoFrNetClassifier()._held_in_turn(rng.permutation(y), 8, np.random.RandomState(1)).numpy()
+    labels = np.random.RandomState(0).permutation(y)
+    assert held.shape == (len(y), 8)
+    assert held.sum(1).max() == 1, "no row is held out by two"
+    for label, each in ((0, 20), (1, 4), (2, 1), (3, 0)):  # those of a class that are fewer than the parts by none
+        assert held[labels == label].sum(0).tolist() == [each] * 8
+    numbers = CoFrNetRegressor(validation_fraction=0.25)
+    assert numbers._held_in_turn(np.zeros(80), 6, rng).sum(0).tolist() == [20] * 6, "by the fifth as by the first"
+    assert numbers._held_in_turn(np.zeros(19), 8, rng) is None
+    assert CoFrNetRegressor(early_stopping=False)._held_in_turn(np.zeros(500), 8, rng) is None
+    assert CoFrNetClassifier()._held_in_turn(np.arange(40) % 20, 8, rng) is None
+
+
+@pytest.mark.parametrize("more", [{}, {"monotonic_cst": {"income": 1}}, {"bootstrap": True}, {"interactions": 2}])
+def test_members_of_a_messy_frame_go_on(more):
+    X, y, _ = messy(400)
+    weight = np.where(np.arange(400) % 7 == 0, 0.0, 1.0 + np.arange(400) % 2)
+    model = CoFrNetClassifier(max_epochs=15, random_state=0, warm_start=True, **more).fit(X, y, sample_weight=weight)
+    assert model.model_.spec.n_members == 8
+    before = log_loss(y, model.predict_proba(X))
+    assert log_loss(y, model.fit(X, y, sample_weight=weight).predict_proba(X)) < before + 0.02
+    assert before < 0.9 * np.log(2)
+    if "monotonic_cst" in more:
+        rows = pd.concat([X.iloc[[3]]] * 50).assign(income=np.geomspace(1, 1e6, 50))
+        assert (np.diff(model.decision_function(rows)) >= -1e-9).all()
+
+
 def test_same_seed_same_model_other_seed_other_model():
     X, y, _ = messy()
     state = torch.get_rng_state()
@@ -366,7 +418,7 @@ def test_least_squares_ignores_nothing_that_is_asked_for(tmp_path):
     model = CoFrNetRegressor(**SMALL, solver="least_squares", warm_start=True).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="solver must be 'adamw' to go on from the model there is"):
         model.fit(X, X[:, 0])
-    with pytest.raises(ValueError, match=r"must have few parameters.* got \d+ of them and 4500 rows"):
+    with pytest.raises(ValueError, match=r"must have few parameters.* got \d+ of them and 5000 rows"):
         CoFrNetRegressor(solver="least_squares").fit(np.zeros((5000, 10)) + np.arange(5000)[:, None], np.arange(5000.0))
 
 

@@ -18,7 +18,7 @@ EXPECTED = {
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")
 @parametrize_with_checks(
-    [CoFrNetClassifier(**SMALL), CoFrNetRegressor(**SMALL)],
+    [kind(**SMALL, n_members=members) for kind in (CoFrNetClassifier, CoFrNetRegressor) for members in (1, 2)],
     expected_failed_checks=lambda estimator: EXPECTED,
 )
 def test_scikit_learn_checks(estimator, check):

@@ -210,6 +210,27 @@ def test_members_side_by_side_are_members_alone(wave):
             torch.testing.assert_close(value, model.state_dict()[name], rtol=2e-3, atol=2e-4)
 
 
+def test_members_that_hold_out_rows_in_turn_are_members_alone(wave):
+    """Each is trained on the rows it does not hold out, and keeps what is best on those it does."""
+    data, _ = wave
+    held = torch.arange(len(data))[:, None] % 5 == torch.arange(3)
+    options = LoopOptions(max_epochs=5, batch_size=10_000, clip_norm=None)
+    together = small(n_members=3)
+    alone = [together.member(i) for i in range(3)]
+    kept, own = data.in_turn(held)
+    assert len(own) == int(held.any(1).sum())
+    torch.testing.assert_close(kept.weight.mean(0), torch.ones(3))
+    train(together, MultinomialLogLoss(), kept, validation=own, options=options, generator=seeded())
+    for i, model in enumerate(alone):
+        rows = kept.of_members()[i]
+        assert torch.equal(rows.x, data.x[~held[:, i]])
+        torch.testing.assert_close(rows.weight, torch.ones(len(rows)))
+        validation = data.select(held[:, i])
+        train(model, MultinomialLogLoss(), rows, validation=validation, options=options, generator=seeded())
+        for name, value in together.member(i).state_dict().items():
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=2e-3, atol=2e-4)
+
+
 def test_weights_decide_what_is_learned():
     x = torch.randn(400, 1, generator=seeded())
     y = torch.cat([torch.ones(200, 1), -torch.ones(200, 1)])

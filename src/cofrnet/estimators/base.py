@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cofrnet.estimators.checks import (
     checked_weight,
+    is_auto,
     is_number,
     is_whole,
     name_of,
@@ -28,7 +29,7 @@ from cofrnet.estimators.checks import (
 )
 from cofrnet.estimators.column_inputs import NumericColumn
 from cofrnet.estimators.columns import as_columns, is_categorical, unmasked
-from cofrnet.estimators.defaults import Goal, loop_options
+from cofrnet.estimators.defaults import Goal, automatic_members, epochs_for, has_fewer_ladders, loop_options
 from cofrnet.estimators.encoding import Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
@@ -68,7 +69,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
     n_ladders: int
     ladders_per_feature: int
     interactions: int | Sequence[Sequence[Any]]
-    n_members: int
+    n_members: int | Literal["auto"]
     bootstrap: bool
     strategy: Literal["joint", "boosted", "rungwise"]
     pole: str
@@ -160,17 +161,18 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
     # ------------------------------------------------------------------------------ fitting
 
     def _check_parameters(self) -> None:
-        counts = ("batch_size", "n_members", "n_ladders", "ladders_per_feature", "checkpoint_every", "max_categories")
+        counts = ("batch_size", "n_ladders", "ladders_per_feature", "checkpoint_every", "max_categories")
         for name, least in {**dict.fromkeys(counts, 1), "depth": 0}.items():
             value = getattr(self, name)
             require(is_whole(value, least), name, value, f"an integer, {least} or more")
         require(self.depth <= MOST_DEPTH, "depth", self.depth, f"{MOST_DEPTH} or less")
-        patience, epochs, rate, decay = self.n_iter_no_change, self.max_epochs, self.learning_rate, self.weight_decay
+        patience, rate, decay = self.n_iter_no_change, self.learning_rate, self.weight_decay
         require(patience is None or is_whole(patience, 1), "n_iter_no_change", patience, "None, or 1 or more")
-        automatic = [isinstance(value, str) and value == "auto" for value in (epochs, rate, decay)]
-        require(automatic[0] or is_whole(epochs, 1), "max_epochs", epochs, "'auto', or 1 or more")
-        require(automatic[1] or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
-        fits = automatic[2] or is_number(decay, -1e-300)
+        for name in ("max_epochs", "n_members"):
+            value = getattr(self, name)
+            require(is_auto(value) or is_whole(value, 1), name, value, "'auto', or 1 or more")
+        require(is_auto(rate) or is_number(rate, 0), "learning_rate", rate, "'auto' or positive and finite")
+        fits = is_auto(decay) or is_number(decay, -1e-300)
         require(fits, "weight_decay", decay, "'auto', or 0 or more and finite")
         share, dropout, epsilon = self.validation_fraction, self.dropout, self.epsilon
         require(is_number(share, 0, 1), "validation_fraction", share, "between 0 and 1")
@@ -206,8 +208,12 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         weight = self._balance(targets, given)
         rng = self._draws()
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
-        rows, held = self._split(targets, rng, X_val is not None, weight)
-        rows = _that_count(rows, weight)
+        members, held = self._count_members(n, len(columns), again), None
+        rows = _that_count(np.arange(n), weight)
+        in_turn = None if X_val is not None else self._held_in_turn(targets[rows], members, rng)
+        if in_turn is None:
+            rows, held = self._split(targets, rng, X_val is not None, weight)
+            rows = _that_count(rows, weight)
         if len(rows) < 2:
             raise ValueError(f"X must have at least two rows whose weight is not 0; got {len(rows)}. Pass more rows.")
         if not again:
@@ -221,16 +227,19 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             require_same_length(len(x_val), len(t_val))
             own = self._balance(t_val, None, like=targets)
             validation = chosen_rows(x_val, t_val, own, np.arange(len(t_val)))
+        of_one = (data, validation) if in_turn is None else data.in_turn(in_turn[:, :1])
         if self._solves_least_squares(data):
             self.pairs_ = []
-            self._fit_least_squares(data, validation, generator)
+            self._fit_least_squares(*of_one, generator)
         else:
+            if in_turn is not None:
+                data, validation = data.in_turn(in_turn)
             linear, interrupted = self._linear_model(data), False
             if again:
                 self._go_on_in_single_precision()
             else:
-                self.pairs_, interrupted = self._pairs(data, validation, linear, generator)
-                self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
+                self.pairs_, interrupted = self._pairs(*of_one, generator)
+                self.model_ = CoFrNet(self._spec(self.pairs_, members), generator=generator)
                 linear.start(self.model_)
             if interrupted:
                 self._record(Trained())
@@ -245,12 +254,13 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         Nor from a boosted one: its groups correct each other, and are not trained side by side.
         """
         there, asked = self.model_.spec, self._spec()
-        if there.n_members != asked.n_members and self.strategy == "boosted":
+        if there.n_members > 1 and self.strategy == "boosted":
             raise ValueError(
                 "a model to go on from must not be boosted, as its groups of ladders correct each other; got "
                 "strategy='boosted'. Fit it anew, without warm_start."
             )
-        for name in ("variant", "depth", "n_ladders", "ladders_per_feature", "n_members", "pole", "epsilon", "dropout"):
+        names = ["variant", "depth", "n_ladders", "ladders_per_feature", "pole", "epsilon", "dropout"]
+        for name in names if is_auto(self.n_members) else [*names, "n_members"]:
             own = getattr(there, name)
             require(own == getattr(asked, name), name, getattr(self, name), f"{own!r}, as in the fit to go on from")
         wanted, pairs = self.interactions, self.pairs_
@@ -286,7 +296,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         if first:
             data = self._without_own_effects(data, columns, rows, rng)
             linear = self._linear_model(data)
-            self.pairs_, _ = self._pairs(data, None, linear, generator)
+            self.pairs_, _ = self._pairs(data, None, generator)
             self.model_ = CoFrNet(self._spec(self.pairs_), generator=generator)
             linear.start(self.model_)
         else:
@@ -310,7 +320,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             self.model_ = copy.deepcopy(self.model_).float()
 
     def _pairs(
-        self, data: Rows, validation: Rows | None, linear: LinearModel, generator: torch.Generator
+        self, data: Rows, validation: Rows | None, generator: torch.Generator
     ) -> tuple[list[tuple[int, int]], bool]:
         """Positions of the pairs of columns that get ladders of their own, and whether finding them was interrupted."""
         wanted, names = self.interactions, self._names()
@@ -326,6 +336,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
                 setattr(additive, name, value)
         additive.pairs_ = []
         additive.model_ = CoFrNet(additive._spec(), generator=generator)
+        linear = self._linear_model(data)
         linear.start(additive.model_)
         if additive._train(data, validation, linear, generator).interrupted:
             return [], True
@@ -376,7 +387,19 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
                 low[own[0]], high[own[0]] = column.values[0], column.values[-1]
         return monotone_projection(self.model_, first, low, high, still)
 
-    def _spec(self, pairs: Sequence[tuple[int, int]] = ()) -> CoFrNetSpec:
+    def _count_members(self, n: int, columns: int, again: bool) -> int:
+        """How many models a fit to n rows of so many columns trains side by side."""
+        if not is_auto(self.n_members):
+            return int(self.n_members)
+        if again:
+            return self.model_.spec.n_members
+        if self.strategy == "boosted" or has_fewer_ladders(self.variant, self.n_ladders, self.ladders_per_feature):
+            return 1
+        return automatic_members(n, columns, epochs_for(n, self.max_epochs, self._goal(), self.variant == "D"))
+
+    def _spec(self, pairs: Sequence[tuple[int, int]] = (), members: int | None = None) -> CoFrNetSpec:
+        """What the model is made of; of `members`, as many as asked for, or one, where they are not counted yet."""
+        asked = 1 if is_auto(self.n_members) else int(self.n_members)
         inputs = self.encoder_.column_inputs
         subsets = [(*inputs[i], *inputs[j]) for i, j in pairs for _ in range(LADDERS_PER_PAIR)]
         return CoFrNetSpec(
@@ -391,19 +414,21 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             pole=self.pole,
             epsilon=self.epsilon,
             dropout=self.dropout,
-            n_members=self.n_members,
+            n_members=asked if members is None else members,
         )
+
+    def _goal(self) -> Goal:
+        if not isinstance(self, ClassifierMixin):
+            return "numbers"
+        return "classes" if self._count_outputs() > 1 else "two classes"
 
     def _options(self, n: int, linear_loss: float | None = None, stages: int = 1) -> LoopOptions:
         """How to train each of so many stages."""
-        goal: Goal = "numbers"
-        if isinstance(self, ClassifierMixin):
-            goal = "classes" if self._count_outputs() > 1 else "two classes"
         return loop_options(
             n,
             len(self.encoder_.columns),
             reads=self.model_.spec.full_width,
-            goal=goal,
+            goal=self._goal(),
             additive=self.variant == "D",
             linear_loss=linear_loss,
             max_epochs=self.max_epochs,
@@ -411,7 +436,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             patience=self.n_iter_no_change if self.early_stopping else None,
-            members=self.n_members,
+            members=self.model_.spec.n_members,
             stages=stages,
             share=1 / stages if self.strategy == "rungwise" else 1.0,  # there a weight lives through several
         )
@@ -428,10 +453,10 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         again: bool = False,
     ) -> Trained:
         """Train `model_` by the strategy asked for, or put another in its place; go on from it if `again`."""
-        to_beat = None if validation is None else float(evaluate(linear, validation, [self._losses()[0]])[0])
-        if self.bootstrap:
-            data = data.bootstrapped(self.n_members, generator)
+        to_beat = None if validation is None else float(evaluate(linear, validation, [self._losses()[0]])[0].mean())
         spec = self.model_.spec
+        if self.bootstrap:
+            data = data.bootstrapped(spec.n_members, generator)
         if self.strategy == "joint" or again:  # what is there has all its rungs
             options = self._options(len(data), to_beat)
             trained = self._run(self.model_, data, validation, generator, options, self._projection(data))
@@ -445,7 +470,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
                 return self._run(model, data, validation, generator, options)
 
             if self.strategy == "boosted":
-                require(self.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
+                require(spec.n_members == 1, "n_members", self.n_members, "1 for strategy='boosted'")
                 self.model_, trained = boosted(spec, stages, linear.start, fit, generator)
             else:
                 self.model_, trained = rungwise(spec, linear.start, fit, generator)

@@ -17,6 +17,7 @@ __all__ = [
     "as_plain",
     "as_texts",
     "checked_weight",
+    "is_auto",
     "is_number",
     "is_whole",
     "name_of",
@@ -37,6 +38,11 @@ def require(holds: bool, name: str, value: Any, what: str) -> None:
 def is_whole(value: Any, least: int) -> bool:
     """Whether a parameter is an integer of at least so much."""
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_) and int(value) >= least
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is left to us."""
+    return isinstance(value, str) and value == "auto"
 
 
 def is_number(value: Any, above: float = -math.inf, below: float = math.inf) -> bool:

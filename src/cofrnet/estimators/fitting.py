@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from cofrnet.estimators.checks import require
 from cofrnet.training import (
@@ -105,6 +106,27 @@ class Fitting:
             kept, held = np.concatenate([kept, held[unseen]]), held[~unseen]
         counted = [len(own) > 0 if weight is None else bool(weight[own].any()) for own in (kept, held)]
         return (kept, held) if all(counted) else (everything, None)  # rows that count are too few to hold any out
+
+    def _held_in_turn(self, y: NDArray[Any], members: int, rng: np.random.RandomState) -> Tensor | None:
+        """Which rows each of several members holds out, (n, members); None where they are too few, or none are wanted.
+
+        The rows are dealt into parts, those of a class evenly; the first member holds out the first part, and so on.
+        Classes of fewer rows than there are parts are held out by none: every member must learn them.
+        """
+        parts, n = max(2, round(1 / self.validation_fraction)), len(y)
+        if members == 1 or not self.early_stopping or n * min(members / parts, 1.0) < FEWEST_VALIDATION_ROWS:
+            return None
+        shuffled = rng.permutation(n)
+        common = np.ones(n, dtype=bool)
+        if isinstance(self, ClassifierMixin):
+            codes = y.astype(np.int64)
+            shuffled = shuffled[np.argsort(codes[shuffled], kind="stable")]
+            common = np.bincount(codes)[codes] >= parts
+        part = np.full(n, -1)
+        dealt = shuffled[common[shuffled]]
+        part[dealt] = np.arange(len(dealt)) % parts
+        held = part[:, None] == np.arange(members) % parts
+        return torch.from_numpy(held) if held.any(0).all() else None
 
     def _run(
         self,

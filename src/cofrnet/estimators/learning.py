@@ -129,7 +129,7 @@ class LearningColumns:
     def _left_by_a_constant(self, data: Rows) -> Floats:
         """What the same score for all leaves over of each row, (n, q): of numbers and classes, y up to a constant."""
         q = self._count_outputs()
-        nothing = LinearModel(torch.zeros(q, 0), torch.zeros(q))
+        nothing = LinearModel(torch.zeros(1, q, 0), torch.zeros(1, q))
         return self._residual(nothing, Rows(torch.empty(len(data), 0), data.y))
 
     def _residual(self, model: Any, data: Rows) -> Floats:
@@ -142,25 +142,30 @@ class LearningColumns:
         return -slope.squeeze(1).numpy()
 
     def _linear_model(self, data: Rows) -> LinearModel:
-        """The linear model that training starts from, where least squares or log-loss puts it."""
-        few = data
-        if len(data) > LINEAR_START_ROWS:
-            few = data.select(torch.from_numpy(evenly(len(data), LINEAR_START_ROWS)))
-        weight = None if few.weight is None else few.weight.numpy()
-        found = self._linear_start(few.x.numpy(), few.y.numpy(), weight)
-        return LinearModel(*(torch.as_tensor(np.asarray(values), dtype=data.x.dtype) for values in found))
+        """The linear model that training starts from, where least squares or log-loss puts it.
+
+        Members that have weights of their own start from one each, which does not know the rows they hold out.
+        """
+        found = []
+        for own in data.of_members():
+            few = own
+            if len(own) > LINEAR_START_ROWS:
+                few = own.select(torch.from_numpy(evenly(len(own), LINEAR_START_ROWS)))
+            found.append(self._linear_start(few.x.numpy(), few.y.numpy(), _array(few.weight)))
+        return LinearModel(*(torch.from_numpy(np.stack(own)).to(data.x.dtype) for own in zip(*found, strict=True)))
 
 
 @dataclass(frozen=True)
 class LinearModel:
-    """Scores weight x + intercept. Shapes: weight (q, p), intercept (q,)."""
+    """Scores weight x + intercept, of one member for all or of each. Shapes: weight (m, q, p), intercept (m, q)."""
 
     weight: Tensor
     intercept: Tensor
 
     def member_scores(self, x: Tensor) -> Tensor:
-        """Its scores, as those of one member. Shapes: x (n, p); returns (n, 1, q)."""
-        return torch.addmm(self.intercept, x, self.weight.T).unsqueeze(1)
+        """Its scores. Shapes: x (n, p); returns (n, m, q)."""
+        scores = torch.addmm(self.intercept.flatten(), x, self.weight.flatten(0, 1).T)
+        return scores.view(len(x), *self.intercept.shape)
 
     def start(self, model: CoFrNet) -> None:
         """Make a CoFrNet this linear model: its linear path so, its head 0."""
@@ -168,8 +173,8 @@ class LinearModel:
         assert model.intercept is not None
         with torch.no_grad():
             model.head.zero_()
-            model.linear.copy_(self.weight.expand_as(model.linear))
-            model.intercept.copy_(self.intercept.expand_as(model.intercept))
+            for own, parameter in ((self.weight, model.linear), (self.intercept, model.intercept)):
+                parameter.copy_(own.expand(model.spec.n_members, *own.shape[1:]).reshape_as(parameter))
 
 
 def _folds(n: int, rng: np.random.RandomState) -> NDArray[np.int64]:

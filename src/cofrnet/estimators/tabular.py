@@ -19,6 +19,7 @@ from cofrnet.estimators.base import TabularCoFrNet
 from cofrnet.estimators.checks import as_plain, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.contents import read_scale
+from cofrnet.estimators.defaults import LADDERS_PER_FEATURE, N_LADDERS
 from cofrnet.estimators.encoding import Scaling
 from cofrnet.estimators.fitting import unharmed
 from cofrnet.explain.quality import Quality, quality_of_numbers
@@ -63,8 +64,10 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     interactions : int or list of pairs
         Pairs of columns that get ladders of their own, by name or position; a number takes that many, the strongest on
         what an additive model leaves over.
-    n_members : int
-        Models trained side by side and averaged; the result is one CoFrNet.
+    n_members : int or "auto"
+        Models trained side by side and averaged; the result is one CoFrNet. Each holds out other rows to stop by.
+        "auto" takes 8 where rows and columns are few, fewer where they are more, and one from 6000 rows of 10 columns
+        on; one also where fewer ladders than the default are asked for: one makes the shortest formulas and programs.
     bootstrap : bool
         Whether each member sees a bootstrap sample of the rows.
     strategy : {"joint", "boosted", "rungwise"}
@@ -131,10 +134,10 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         self,
         variant: Variant = "S",
         depth: int = 3,
-        n_ladders: int = 32,
-        ladders_per_feature: int = 8,
+        n_ladders: int = N_LADDERS,
+        ladders_per_feature: int = LADDERS_PER_FEATURE,
         interactions: int | Sequence[Sequence[Any]] = 0,
-        n_members: int = 1,
+        n_members: int | Literal["auto"] = "auto",
         bootstrap: bool = False,
         strategy: Literal["joint", "boosted", "rungwise"] = "joint",
         pole: str = "smooth",
@@ -257,10 +260,10 @@ device, random_state, verbose
         solver: Literal["auto", "adamw", "least_squares"] = "auto",
         variant: Variant = "S",
         depth: int = 3,
-        n_ladders: int = 32,
-        ladders_per_feature: int = 8,
+        n_ladders: int = N_LADDERS,
+        ladders_per_feature: int = LADDERS_PER_FEATURE,
         interactions: int | Sequence[Sequence[Any]] = 0,
-        n_members: int = 1,
+        n_members: int | Literal["auto"] = "auto",
         bootstrap: bool = False,
         strategy: Literal["joint", "boosted", "rungwise"] = "joint",
         pole: str = "smooth",
@@ -397,12 +400,12 @@ device, random_state, verbose
         return self.solver == "auto" and possible and small and free and not asked
 
     def _parameters_of_member(self) -> int:
-        return self._spec().n_parameters // self.n_members
+        return self._spec(members=1).n_parameters
 
     def _require_room(self, n: int) -> None:
         """Refuse least squares that would take hours, or whose slopes (starts, n, parameters) gigabytes."""
         each = self._parameters_of_member()
-        if each > MOST_PARAMETERS or STARTS * self.n_members * each * n > MOST_NUMBERS:
+        if each > MOST_PARAMETERS or STARTS * self._spec().n_members * each * n > MOST_NUMBERS:
             raise ValueError(
                 "solver='least_squares' must have few parameters, as its equations grow with their square; got "
                 f"{each} of them and {n} rows. Take fewer ladders (n_ladders, ladders_per_feature, depth) or rows, or "

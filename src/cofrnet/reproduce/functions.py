@@ -101,6 +101,7 @@ def _ladder(function: Function, method: str, seed: int) -> Any:
         "variant": "F",
         "n_ladders": 1,
         "depth": depth_of(function),
+        "n_members": 1,
         "scaling": "minmax",
         "early_stopping": False,
         "random_state": seed,
