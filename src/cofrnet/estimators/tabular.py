@@ -66,7 +66,7 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         what an additive model leaves over.
     n_members : int or "auto"
         Models trained side by side and averaged; the result is one CoFrNet. Each holds out other rows to stop by.
-        "auto" takes 8 where rows and columns are few, fewer where they are more, and one from 6000 rows of 10 columns
+        "auto" takes 8 where rows and columns are few, fewer where they are more, and one from 6500 rows of 10 columns
         on; one also where fewer ladders than the default are asked for: one makes the shortest formulas and programs.
     bootstrap : bool
         Whether each member sees a bootstrap sample of the rows.
