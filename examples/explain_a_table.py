@@ -18,7 +18,7 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "cofrnet-example")
     folder.mkdir(parents=True, exist_ok=True)
     X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    model = CoFrNetRegressor(n_members=4, random_state=0).fit(X, y)
+    model = CoFrNetRegressor(random_state=0).fit(X, y)
     print(model.summary())
 
     patient = X.iloc[[0]]

@@ -219,9 +219,11 @@ def _tell_fit(estimator: Any, seconds: float, rows: int, path: Path) -> None:
     spec = estimator.model_.spec
     found = _validation(estimator)
     measured = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
-    ladders = getattr(spec, "total_ladders", spec.n_ladders)
+    ladders = f"{getattr(spec, 'total_ladders', spec.n_ladders)} ladders of depth {spec.depth}"
+    members = getattr(spec, "n_members", 1)
+    ladders += f" in each of {members} members" if members > 1 else ""
     tell(
-        f"Fitted {rows} rows in {seconds:.1f} s: {ladders} ladders of depth {spec.depth}, "
+        f"Fitted {rows} rows in {seconds:.1f} s: {ladders}, "
         f"{spec.n_parameters} parameters" + (f"; on validation rows: {measured}" if found else "") + "."
     )
     tell(f"model written to {path}")

@@ -74,8 +74,10 @@ class Reporting:
         me: Any = self
         spec = me.model_.spec
         kind = {"D": "diagonal", "F": "full", "DL": "diagonal and full", "S": "stacked"}[spec.variant]
+        members = f"{spec.n_members} members of " if spec.n_members > 1 else ""
+        fractions = f"{members}{spec.total_ladders} continued fractions"
         facts = [
-            ("Model", f"CoFrNet: {spec.total_ladders} continued fractions ({kind} ladders) of depth {spec.depth}"),
+            ("Model", f"CoFrNet: {fractions} ({kind} ladders) of depth {spec.depth}"),
             ("Parameters", f"{spec.n_parameters:,}"),
             ("Columns", f"{len(me.encoder_.columns)}, as {spec.n_features} inputs"),
         ]
