@@ -69,8 +69,8 @@ def test_epochs_and_steps_by_rows():
 
 
 def test_small_tables_have_members():
-    assert [automatic_members(n, 10, 50) for n in (30, 1000, 2500, 5500, 12_000)] == [8, 8, 4, 2, 1]
-    assert [automatic_members(500, columns, 50) for columns in (1, 15, 60, 5000)] == [8, 8, 2, 1]
+    assert [automatic_members(n, 10) for n in (30, 1000, 2500, 5500, 12_000)] == [8, 8, 4, 2, 1]
+    assert [automatic_members(500, columns) for columns in (1, 15, 60, 5000)] == [8, 8, 2, 1]
 
 
 def test_few_rows_without_any_straight_line_are_learnt():

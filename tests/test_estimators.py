@@ -154,6 +154,15 @@ def test_members_left_to_us_are_many_where_rows_are_few():
         assert model.model_.spec.n_members == members, settings
 
 
+def test_patience_of_members_is_that_of_their_mean():
+    X, y = make_friedman1(300, noise=3.0, random_state=0)
+    model = CoFrNetRegressor(n_iter_no_change=4, random_state=0).fit(X, y)
+    losses = model.history_["validation_loss"]
+    assert model.model_.spec.n_members == 8
+    assert model.n_iter_ < 50
+    assert model.best_epoch_ == int(np.argmin(losses)) == model.n_iter_ - 5
+
+
 def test_rows_are_held_out_in_turn():
     y = np.repeat([0, 1, 2, 3], [200, 40, 10, 9])
     rng = np.random.RandomState(0)
@@ -163,9 +172,16 @@ def test_rows_are_held_out_in_turn():
     assert held.sum(1).max() == 1, "no row is held out by two"
     for label, each in ((0, 20), (1, 4), (2, 1), (3, 0)):  # those of a class that are fewer than the parts by none
         assert held[labels == label].sum(0).tolist() == [each] * 8
-    numbers = CoFrNetRegressor(validation_fraction=0.25)
-    assert numbers._held_in_turn(np.zeros(80), 6, rng).sum(0).tolist() == [20] * 6, "by the fifth as by the first"
-    assert numbers._held_in_turn(np.zeros(19), 8, rng) is None
+    for share in (0.05, 0.25, 0.3, 0.9):
+        numbers = CoFrNetRegressor(validation_fraction=share)
+        held = numbers._held_in_turn(np.zeros(200), 6, rng)
+        assert held.sum(0).tolist() == [round(200 * share)] * 6
+        assert (held.sum(1).max() > 1) == (6 * share > 1)
+    assert numbers._held_in_turn(np.zeros(39), 8, rng) is None
+    for heavy in ([0], range(0, 200, 50)):  # of which some member would have none, or nothing else
+        weight = np.ones(200)
+        weight[heavy] = 1e60
+        assert numbers._held_in_turn(np.zeros(200), 8, rng, weight) is None
     assert CoFrNetRegressor(early_stopping=False)._held_in_turn(np.zeros(500), 8, rng) is None
     assert CoFrNetClassifier()._held_in_turn(np.arange(40) % 20, 8, rng) is None
 

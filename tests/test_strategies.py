@@ -101,7 +101,14 @@ def test_warm_starts_go_on_from_rungs_and_refuse_groups():
     for go_on in (groups.fit, groups.partial_fit):
         with pytest.raises(ValueError, match="a model to go on from must not be boosted"):
             go_on(X, y)
+    with pytest.raises(ValueError, match="n_ladders must be 1, as in the fit to go on from; got n_ladders=4"):
+        groups.set_params(strategy="joint").fit(X, y)
     np.testing.assert_array_equal(groups.predict(X), before)
+    one = CoFrNetRegressor(strategy="boosted", **settings | {"variant": "F", "n_ladders": 1, "solver": "adamw"}).fit(
+        X, y
+    )
+    with pytest.raises(ValueError, match="n_members must be 4, as in the fit to go on from; got n_members='auto'"):
+        one.set_params(strategy="joint").fit(X, y)
 
 
 def test_an_interrupted_stage_keeps_the_history_of_those_before():

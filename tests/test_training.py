@@ -221,8 +221,7 @@ def test_members_that_hold_out_rows_in_turn_are_members_alone(wave):
     assert len(own) == int(held.any(1).sum())
     torch.testing.assert_close(kept.weight.mean(0), torch.ones(3))
     train(together, MultinomialLogLoss(), kept, validation=own, options=options, generator=seeded())
-    for i, model in enumerate(alone):
-        rows = kept.of_members()[i]
+    for i, (model, rows) in enumerate(zip(alone, kept.of_members(), strict=True)):
         assert torch.equal(rows.x, data.x[~held[:, i]])
         torch.testing.assert_close(rows.weight, torch.ones(len(rows)))
         validation = data.select(held[:, i])

@@ -29,7 +29,7 @@ from cofrnet.estimators.checks import (
 )
 from cofrnet.estimators.column_inputs import NumericColumn
 from cofrnet.estimators.columns import as_columns, is_categorical, unmasked
-from cofrnet.estimators.defaults import Goal, automatic_members, epochs_for, has_fewer_ladders, loop_options
+from cofrnet.estimators.defaults import Goal, automatic_members, has_fewer_ladders, loop_options
 from cofrnet.estimators.encoding import Scaling, TableEncoder
 from cofrnet.estimators.explaining import Explaining
 from cofrnet.estimators.fitting import Fitting, chosen_rows, device_named, require_both, unharmed
@@ -208,9 +208,10 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         weight = self._balance(targets, given)
         rng = self._draws()
         generator = torch.Generator().manual_seed(int(rng.randint(2**31 - 1)))
-        members, held = self._count_members(n, len(columns), again), None
-        rows = _that_count(np.arange(n), weight)
-        in_turn = None if X_val is not None else self._held_in_turn(targets[rows], members, rng)
+        rows, held = _that_count(np.arange(n), weight), None
+        members, in_turn = self._count_members(len(rows), len(columns), again), None
+        if X_val is None:
+            in_turn = self._held_in_turn(targets[rows], members, rng, None if weight is None else weight[rows])
         if in_turn is None:
             rows, held = self._split(targets, rng, X_val is not None, weight)
             rows = _that_count(rows, weight)
@@ -260,7 +261,9 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
                 "strategy='boosted'. Fit it anew, without warm_start."
             )
         names = ["variant", "depth", "n_ladders", "ladders_per_feature", "pole", "epsilon", "dropout"]
-        for name in names if is_auto(self.n_members) else [*names, "n_members"]:
+        if not is_auto(self.n_members) or has_fewer_ladders(self.variant, self.n_ladders, self.ladders_per_feature):
+            names.append("n_members")
+        for name in names:
             own = getattr(there, name)
             require(own == getattr(asked, name), name, getattr(self, name), f"{own!r}, as in the fit to go on from")
         wanted, pairs = self.interactions, self.pairs_
@@ -395,7 +398,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             return self.model_.spec.n_members
         if self.strategy == "boosted" or has_fewer_ladders(self.variant, self.n_ladders, self.ladders_per_feature):
             return 1
-        return automatic_members(n, columns, epochs_for(n, self.max_epochs, self._goal(), self.variant == "D"))
+        return automatic_members(n, columns)
 
     def _spec(self, pairs: Sequence[tuple[int, int]] = (), members: int | None = None) -> CoFrNetSpec:
         """What the model is made of; of `members`, as many as asked for, or one, where they are not counted yet."""

@@ -1,7 +1,7 @@
-"""How to train where the user leaves it to us: rules for the learning rate, the batch and the weight decay.
+"""How to train where the user leaves it to us: rules for members, epochs, learning rate, batch and weight decay.
 
-They were chosen on held-out rows of some sixty tables, real and generated, never for one of them alone; none of those
-rows is a test row of `docs/results.md`.
+They were chosen on held-out rows of some three hundred tables, real and generated, never for one of them alone; none of
+those rows is a test row of `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ N_LADDERS, LADDERS_PER_FEATURE = 32, 8
 MOST_EPOCHS, FEWEST_EPOCHS = 50, 10
 EPOCH_ROWS: dict[Goal, int] = {"two classes": 350_000, "classes": 700_000, "numbers": 700_000}
 EPOCH_ROWS_OF_CURVES = 500_000
-MOST_MEMBERS, READ_BY_MEMBERS = 8, 7_000_000  # members at most; numbers of the table that all read in all epochs
+MOST_MEMBERS, READ_BY_MEMBERS = 8, 140_000  # members at most; numbers of the table that all read in an epoch
 ROWS_OF_STEPS = 500  # that the steps of an epoch, eight at least, cost as much as, whatever they read
 FINDING_OUT = 0.25  # share of the epochs
 MOST_DECAY = 32.0
@@ -37,13 +37,13 @@ MOST_WIDTH, MOST_OF_MATRICES = 5.0, 1.5  # how many times that decay at most; ti
 FEW_STEPS = 400  # of a whole training; fewer cannot hold weights against as much decay
 
 
-def automatic_members(n: int, columns: int, epochs: int) -> int:
+def automatic_members(n: int, columns: int) -> int:
     """How many members a fit to n rows has, if the user leaves it to us: as many as take little time, at most 8.
 
     Means of members vary less than each of them, and what members hold out in turn tells more than one such part; both
     matter most where rows are few. Many rows or columns have one member.
     """
-    return min(max(READ_BY_MEMBERS // ((n + ROWS_OF_STEPS) * columns * epochs), 1), MOST_MEMBERS)
+    return min(max(READ_BY_MEMBERS // ((n + ROWS_OF_STEPS) * columns), 1), MOST_MEMBERS)
 
 
 def has_fewer_ladders(variant: str, n_ladders: int, ladders_per_feature: int) -> bool:

@@ -35,6 +35,7 @@ from cofrnet.training import (
 __all__ = ["Fitting", "chosen_rows", "device_named", "require_both", "unharmed"]
 
 FEWEST_VALIDATION_ROWS = 20  # below this a validation loss says nothing: all rows are trained on
+FEWEST_IN_TURN = 40  # of all members together, each of which has only a few of them
 
 
 @contextmanager
@@ -107,26 +108,27 @@ class Fitting:
         counted = [len(own) > 0 if weight is None else bool(weight[own].any()) for own in (kept, held)]
         return (kept, held) if all(counted) else (everything, None)  # rows that count are too few to hold any out
 
-    def _held_in_turn(self, y: NDArray[Any], members: int, rng: np.random.RandomState) -> Tensor | None:
+    def _held_in_turn(
+        self, y: NDArray[Any], members: int, rng: np.random.RandomState, weight: NDArray[Any] | None = None
+    ) -> Tensor | None:
         """Which rows each of several members holds out, (n, members); None where they are too few, or none are wanted.
 
-        The rows are dealt into parts, those of a class evenly; the first member holds out the first part, and so on.
-        Classes of fewer rows than there are parts are held out by none: every member must learn them.
+        The rows stand around a clock, those of every class evenly and in random order, and each member holds out those
+        that it finds in its own share of the round, which begins where that of the member before ends. Classes too rare
+        for every share to have a row are held out by none: every member must learn them.
         """
-        parts, n = max(2, round(1 / self.validation_fraction)), len(y)
-        if members == 1 or not self.early_stopping or n * min(members / parts, 1.0) < FEWEST_VALIDATION_ROWS:
+        n, share = len(y), self.validation_fraction
+        if members == 1 or not self.early_stopping or n * min(members * share, 1.0) < FEWEST_IN_TURN:
             return None
-        shuffled = rng.permutation(n)
-        common = np.ones(n, dtype=bool)
-        if isinstance(self, ClassifierMixin):
-            codes = y.astype(np.int64)
-            shuffled = shuffled[np.argsort(codes[shuffled], kind="stable")]
-            common = np.bincount(codes)[codes] >= parts
-        part = np.full(n, -1)
-        dealt = shuffled[common[shuffled]]
-        part[dealt] = np.arange(len(dealt)) % parts
-        held = part[:, None] == np.arange(members) % parts
-        return torch.from_numpy(held) if held.any(0).all() else None
+        codes = y.astype(np.int64) if isinstance(self, ClassifierMixin) else np.zeros(n, dtype=np.int64)
+        clock = np.empty(n)
+        for code in np.unique(codes):
+            own = rng.permutation(np.flatnonzero(codes == code))
+            clock[own] = (np.arange(len(own)) + 0.5) / len(own) if len(own) * share >= 1 else np.nan
+        held = (clock[:, None] - share * np.arange(members)) % 1.0 < share
+        counts = np.ones(n, dtype=np.float32) if weight is None else (weight / weight.mean()).astype(np.float32)
+        enough = (counts @ held > 0).all() and (counts @ ~held > 0).all()
+        return torch.from_numpy(held) if enough else None
 
     def _run(
         self,

@@ -66,8 +66,9 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         what an additive model leaves over.
     n_members : int or "auto"
         Models trained side by side and averaged; the result is one CoFrNet. Each holds out other rows to stop by.
-        "auto" takes 8 where rows and columns are few, fewer where they are more, and one from 6500 rows of 10 columns
-        on; one also where fewer ladders than the default are asked for: one makes the shortest formulas and programs.
+        "auto" takes 8 where rows and columns are few (1250 rows of 10 columns), fewer where they are more, and one from
+        6500 rows of 10 columns on; one also where fewer ladders than the default are asked for. One makes the shortest
+        formulas and programs.
     bootstrap : bool
         Whether each member sees a bootstrap sample of the rows.
     strategy : {"joint", "boosted", "rungwise"}
@@ -91,7 +92,8 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
     early_stopping : bool
         Whether to hold out rows and keep the weights that are best on them.
     validation_fraction : float
-        Share of rows held out; none are where this makes fewer than 20.
+        Share of rows held out, by several members in turn; none are where this makes fewer than 20, or 40 of all
+        members together.
     n_iter_no_change : int, optional
         Epochs without improvement after which training ends; None goes through all.
     class_weight : dict, "balanced" or None

@@ -80,18 +80,21 @@ class Rows:
     def in_turn(self, held: Tensor) -> tuple[Rows, Rows]:
         """Rows to train on and rows to stop by, where each member has others to stop by: `held`, (n, members) bools."""
         weight = self.x.new_ones(len(self), 1) if self.weight is None else self.weight.reshape(len(self), -1)
-        kept, own, some = weight * ~held, weight * held, held.any(1)
-        return Rows(self.x, self.y, kept / kept.mean(0)), Rows(self.x[some], self.y[some], own[some])
+        some = held.any(1)
+        kept, own = weight * ~held, (weight * held)[some]
+        return Rows(self.x, self.y, kept / kept.mean(0)), Rows(self.x[some], self.y[some], own / own.mean(0))
 
-    def of_members(self) -> list[Rows]:
+    def of_members(self) -> Iterator[Rows]:
         """The rows that each member trains on; all of them together, once, where members have no weights of their own.
 
         Their weights have a mean of 1 again.
         """
         if self.weight is None or self.weight.ndim == 1:
-            return [self]
-        places = [(weight, weight > 0) for weight in self.weight.T]
-        return [Rows(self.x[own], self.y[own], weight[own] / weight[own].mean()) for weight, own in places]
+            yield self
+            return
+        for weight in self.weight.T:
+            own = weight > 0
+            yield Rows(self.x[own], self.y[own], weight[own] / weight[own].mean())
 
     def select(self, index: Tensor) -> Rows:
         """Some of the rows."""

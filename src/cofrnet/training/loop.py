@@ -312,7 +312,12 @@ class _Run:
         if self.validation is not None:
             values = evaluate(self.model, self.validation, [self.loss, *self.metrics.values()])
             row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
+            known = self.best.epoch
             better = self.best.update(self.model, self._own(values[0]), number, self.options.tolerance)
+            if len(self.best.loss) > 1:  # some member is nearly always better; their mean tells
+                lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
+                better = row["validation_loss"] < lowest - self.options.tolerance
+                self.best.epoch = number if better else known
             self.since_best = 0 if better else self.since_best + 1
         shown = self.validation if self.validation is not None else self.data
         if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":
@@ -427,7 +432,7 @@ class _Run:
         share = weight / weight.sum(0)
         mean = (share * excess).sum(0)
         variance = (share**2 * (excess - mean) ** 2).sum(0)
-        return (mean <= variance.sqrt()) & (n > 1)
+        return (mean <= variance.sqrt()) & ((weight > 0).sum(0) > 1)
 
 
 @torch.no_grad()
