@@ -104,9 +104,8 @@ def test_warm_starts_go_on_from_rungs_and_refuse_groups():
     with pytest.raises(ValueError, match="n_ladders must be 1, as in the fit to go on from; got n_ladders=4"):
         groups.set_params(strategy="joint").fit(X, y)
     np.testing.assert_array_equal(groups.predict(X), before)
-    one = CoFrNetRegressor(strategy="boosted", **settings | {"variant": "F", "n_ladders": 1, "solver": "adamw"}).fit(
-        X, y
-    )
+    fewest = settings | {"variant": "F", "n_ladders": 1, "ladders_per_feature": 1, "solver": "adamw"}
+    one = CoFrNetRegressor(strategy="boosted", **fewest).fit(X, y)
     with pytest.raises(ValueError, match="n_members must be 4, as in the fit to go on from; got n_members='auto'"):
         one.set_params(strategy="joint").fit(X, y)
 

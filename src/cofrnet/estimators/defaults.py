@@ -17,7 +17,6 @@ __all__ = [
     "AutomaticDecay",
     "Goal",
     "automatic_members",
-    "epochs_for",
     "has_fewer_ladders",
     "loop_options",
 ]
@@ -38,7 +37,9 @@ FEW_STEPS = 400  # of a whole training; fewer cannot hold weights against as muc
 
 
 def automatic_members(n: int, columns: int) -> int:
-    """How many members a fit to n rows has, if the user leaves it to us: as many as take little time, at most 8.
+    """How many members a fit to n rows has, if the user leaves it to us: as many as take little time.
+
+        140 000 / ((n + 500) columns), from 1 to 8
 
     Means of members vary less than each of them, and what members hold out in turn tells more than one such part; both
     matter most where rows are few. Many rows or columns have one member.
@@ -49,17 +50,6 @@ def automatic_members(n: int, columns: int) -> int:
 def has_fewer_ladders(variant: str, n_ladders: int, ladders_per_feature: int) -> bool:
     """Whether a model has fewer ladders than by default, as those have who want to read a formula."""
     return (variant != "D" and n_ladders < N_LADDERS) or (variant != "F" and ladders_per_feature < LADDERS_PER_FEATURE)
-
-
-def epochs_for(n: int, max_epochs: int | Literal["auto"], goal: Goal, additive: bool) -> int:
-    """Passes over n rows: if left to us, fewer where rows are many, as the steps that they make count, not they.
-
-    Two classes are learnt in half as many as numbers or more classes.
-    """
-    if max_epochs != "auto":
-        return int(max_epochs)
-    rows = EPOCH_ROWS_OF_CURVES if additive else EPOCH_ROWS[goal]
-    return min(max(round(rows / n), FEWEST_EPOCHS), MOST_EPOCHS)
 
 
 def loop_options(
@@ -82,9 +72,10 @@ def loop_options(
     """Options of the epoch loop for n rows of so many columns, with every "auto" replaced by a number or a rule.
 
     Batches are at most an eighth of the rows: a few steps an epoch even where rows are few. `additive` models (curves
-    alone) bear larger steps, and need little decay where columns are few. The rate grows with the rows for classes, and
-    is one for numbers. Epochs are divided among the `stages` of a training, each of which takes a `share` of the weight
-    decay. Of several `members` each is decayed less: their mean varies less than
+    alone) bear larger steps, and need little decay where columns are few. Epochs are fewer where rows are many: the
+    steps that they make count, not they; two classes are learnt in half as many as numbers or more classes. The rate
+    grows with the rows for classes, and is one for numbers. Epochs are divided among the `stages` of a training, each
+    of which takes a `share` of the weight decay. Of several `members` each is decayed less: their mean varies less than
     they do. Full ladders that read many inputs, as `reads` counts them, are decayed more. `linear_loss` is that of the
     linear model on validation rows; where there are none, what the ladders gain on it is not known, and the decay grows
     with the columns.
@@ -94,19 +85,22 @@ def loop_options(
         by_rows = 0.02 if goal == "numbers" else min(max(0.02 * n / 5000, 0.015), 0.04)
         learning_rate = 0.05 if additive else by_rows
     rate = float(learning_rate)
-    whole = epochs_for(n, max_epochs, goal, additive)
+    if max_epochs == "auto":
+        rows = EPOCH_ROWS_OF_CURVES if additive else EPOCH_ROWS[goal]
+        max_epochs = min(max(round(rows / n), FEWEST_EPOCHS), MOST_EPOCHS)
+    epochs = max(1, int(max_epochs) // stages)
     decay: float | AutomaticDecay
     if weight_decay != "auto":
         decay = share * float(weight_decay)
     elif linear_loss is None:
         decay = share * min(max(0.8 * columns, 2.0), MOST_DECAY)
     else:
-        short = min(1.0, whole * max(1, round(n / batch)) / FEW_STEPS)
+        short = min(1.0, int(max_epochs) * max(1, round(n / batch)) / FEW_STEPS)
         share *= 2 * min(1.0, 60 * columns / n) if additive else short
         most = MOST_DECAY if additive else MOST_DECAY * short
         width = min(max(reads / NARROW, 1.0), MOST_WIDTH)
         decay = AutomaticDecay(linear_loss, share * members ** (-1 / 6), most, width)
-    return LoopOptions(max(1, whole // stages), batch, rate, decay, patience=patience)
+    return LoopOptions(epochs, batch, rate, decay, patience=patience)
 
 
 @dataclass(frozen=True)
