@@ -118,11 +118,15 @@ def table(line: str, classify: bool) -> tuple[str, Any, Any]:
         labels = frame[target].astype(str)
         frame = frame[labels.map(labels.value_counts()) >= 10]
     frame = frame.sample(min(len(frame), MOST_ROWS), random_state=0).reset_index(drop=True)
-    X, y = frame.drop(columns=[target]), frame[target]
+    X, y = as_features(frame.drop(columns=[target])), frame[target]
+    return name, X, pd.factorize(y.astype(str), sort=True)[0] if classify else y.to_numpy(float)
+
+
+def as_features(X: Any) -> Any:
+    """A frame whose words are objects, None where they are missing, and whose numbers are numbers."""
     texts = {c: "object" for c in X.columns if X[c].dtype.kind not in "ifb"}
     X = X.astype(texts).where(X.notna(), None) if texts else X
-    numbers = {c: float for c in X.columns if c not in texts and X[c].dtype.kind == "O"}
-    return name, X.astype(numbers), pd.factorize(y.astype(str), sort=True)[0] if classify else y.to_numpy(float)
+    return X.astype({c: float for c in X.columns if c not in texts and X[c].dtype.kind == "O"})
 
 
 def run(name: str, X: Any, y: Any, classify: bool, seed: int, method: str) -> dict[str, Any]:
