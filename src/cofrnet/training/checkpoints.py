@@ -86,6 +86,7 @@ class Checkpoint:
             "next_epoch": next_epoch,
             "since_best": since_best,
             "best_epoch": best.epoch,
+            "best_mean": best.mean,
             "history": history,
         }
         content = save({k: v.contiguous().clone() for k, v in tensors.items()}, {"cofrnet": json.dumps(about)})
@@ -120,4 +121,5 @@ class Checkpoint:
         optimizer.restore({name: tensors[f"optimizer/{name}"] for name in optimizer.state})
         generator.set_state(tensors["generator"])
         best.loss, best.epoch = tensors["best_loss"].to(best.loss.device), about["best_epoch"]
+        best.mean = about["best_mean"]
         return about["next_epoch"], about["since_best"], about["history"]

@@ -140,23 +140,25 @@ def evaluate(model: Any, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
 
 
 class _Best:
-    """The best weights so far, of each member by its own validation loss."""
+    """The best weights so far, of each member by its own validation loss; the best epoch is that of their mean."""
 
     def __init__(self, model: nn.Module, members: int) -> None:
         self.loss = next(model.parameters()).new_full((members,), math.inf)
         self.state = {name: value.detach().clone() for name, value in numbers_of(model)}
-        self.epoch = 0
+        self.mean, self.epoch = math.inf, 0
 
     def update(self, model: nn.Module, loss: Tensor, epoch: int, tolerance: float) -> bool:
+        """Keep the weights of members that are better than before; whether their mean is: some are nearly always."""
         better = loss < self.loss - tolerance
-        if not better.any():
-            return False
         several = len(better) > 1
-        for name, value in numbers_of(model):
+        for name, value in numbers_of(model) if better.any() else ():
             where: Any = better if several and value.ndim else ...
             self.state[name][where] = value.detach()[where]
         self.loss = torch.where(better, loss, self.loss)
-        self.epoch = epoch
+        mean = float(loss.mean())
+        if not mean < self.mean - tolerance:
+            return False
+        self.mean, self.epoch = mean, epoch
         return True
 
     def restore(self, model: nn.Module, keep: Tensor | None = None, last: int = 0) -> int:
@@ -312,12 +314,7 @@ class _Run:
         if self.validation is not None:
             values = evaluate(self.model, self.validation, [self.loss, *self.metrics.values()])
             row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
-            known = self.best.epoch
             better = self.best.update(self.model, self._own(values[0]), number, self.options.tolerance)
-            if len(self.best.loss) > 1:  # some member is nearly always better; their mean tells
-                lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
-                better = row["validation_loss"] < lowest - self.options.tolerance
-                self.best.epoch = number if better else known
             self.since_best = 0 if better else self.since_best + 1
         shown = self.validation if self.validation is not None else self.data
         if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":

@@ -13,7 +13,7 @@ from cofrnet.core.ladder import fused_kernels
 
 __all__ = ["WAY_OF_STEPS", "Optimizer", "polar"]
 
-WAY_OF_STEPS = 2  # one more when what is remembered changes its meaning: a checkpoint of another is refused
+WAY_OF_STEPS = 3  # one more when what is remembered changes its meaning: a checkpoint of another is refused
 
 BETAS = 0.9, 0.999
 BETAS_OF_MATRICES = 0.8, 0.999
