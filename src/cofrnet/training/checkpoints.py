@@ -15,7 +15,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cofrnet.files import write_atomically
-from cofrnet.training.optimizer import WAY_OF_STEPS, Optimizer
+from cofrnet.training.optimizer import WAY_OF_STEPS
+from cofrnet.training.steps import Steps
 
 __all__ = ["Checkpoint", "fingerprint", "numbers_of"]
 
@@ -67,7 +68,7 @@ class Checkpoint:
     def save(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        steps: Steps,
         generator: torch.Generator,
         best: Any,
         next_epoch: int,
@@ -76,7 +77,7 @@ class Checkpoint:
     ) -> None:
         """Write the state before `next_epoch`."""
         tensors = {"generator": generator.get_state(), "best_loss": best.loss}
-        tensors |= {f"optimizer/{name}": value for name, value in optimizer.state.items()}
+        tensors |= {f"optimizer/{name}": value for name, value in steps.state.items()}
         for name, parameter in numbers_of(model):
             tensors[f"model/{name}"] = parameter.detach()
             tensors[f"best/{name}"] = best.state[name]
@@ -93,7 +94,7 @@ class Checkpoint:
         write_atomically(self.path, content)
 
     def load(
-        self, model: nn.Module, optimizer: Optimizer, generator: torch.Generator, best: Any
+        self, model: nn.Module, steps: Steps, generator: torch.Generator, best: Any
     ) -> tuple[int, int, dict[str, list[float]]] | None:
         """Put the saved state into the four, and return (next epoch, epochs since the best, history).
 
@@ -118,7 +119,7 @@ class Checkpoint:
             for name, parameter in numbers_of(model):
                 parameter.copy_(tensors[f"model/{name}"])
                 best.state[name].copy_(tensors[f"best/{name}"])
-        optimizer.restore({name: tensors[f"optimizer/{name}"] for name in optimizer.state})
+        steps.restore({name: tensors[f"optimizer/{name}"] for name in steps.state})
         generator.set_state(tensors["generator"])
         best.loss, best.epoch = tensors["best_loss"].to(best.loss.device), about["best_epoch"]
         best.mean = about["best_mean"]

@@ -15,18 +15,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from cofrnet.nn import LadderDropout, fused
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint, numbers_of
-from cofrnet.training.losses import Loss, has_slopes
-from cofrnet.training.optimizer import Optimizer
+from cofrnet.training.losses import Loss
+from cofrnet.training.steps import Plan, Steps, one_cycle, sum_of_squares
 from cofrnet.training.threads import threads_for
-from cofrnet.training.together import crew
 
 __all__ = ["Callback", "Decay", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
-
-
-MOST_FORMS = 8  # sizes of batches whose memory is kept
 
 
 class FitInterruptedWarning(UserWarning):
@@ -97,26 +92,6 @@ class Trained:
         kept_its_start = other.best_epoch < 0
         best = self.best_epoch if kept_its_start else len(self.history.get("loss", [])) + other.best_epoch
         return Trained(history, best, self.interrupted or other.interrupted)
-
-
-def one_cycle(progress: float, warm_up: float = 0.3) -> float:
-    """Share of the highest learning rate at `progress` in [0, 1]: up from 1/25 by a cosine, down to nearly 0."""
-    if progress < warm_up:
-        return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * progress / warm_up))
-    return 1e-5 + (1 - 1e-5) * 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
-
-
-def _sum_of_squares(steps: int, cycle: bool) -> float:
-    return sum(one_cycle(step / steps) ** 2 for step in range(steps)) if cycle else float(steps)
-
-
-def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over rows of loss times weight, for each member; weights are taken to have a mean of 1 over all rows.
-
-    So a row counts the same whatever rows share its batch. Shapes: losses (n, m), weight None or (n,) or (n, m);
-    returns (m,).
-    """
-    return losses.mean(0) if weight is None else (losses * weight.reshape(losses.shape[0], -1)).mean(0)
 
 
 def _rows_at_once(model: Any) -> int:
@@ -214,9 +189,7 @@ def train(
                     f"which is {options.learning_rate:g}, or look for huge values."
                 )
             if checkpoint is not None and checkpoint.is_due(number) and run.crew.rank == 0:
-                checkpoint.save(
-                    model, run.optimizer, generator, run.best, number + 1, run.since_best, run.trained.history
-                )
+                checkpoint.save(model, run.steps, generator, run.best, number + 1, run.since_best, run.trained.history)
             stop = [callback(Epoch(number, options.max_epochs, row, model)) for callback in callbacks]
             late = options.patience is not None and run.since_best >= options.patience
             if run.crew.agreed(any(stop) or late):
@@ -248,44 +221,29 @@ class _Run:
         project: Callable[[], None] | None,
     ) -> None:
         self.model, self.loss, self.data, self.validation = model, loss, data, validation
-        self.options, self.generator, self.metrics, self.project = options, generator, metrics, project
+        self.options, self.generator, self.metrics = options, generator, metrics
         self.shared = bool(getattr(model, "members_share", False))
         members = 1 if self.shared else int(getattr(getattr(model, "spec", None), "n_members", 1))
-        self.optimizer = Optimizer(model, members)
+        self.steps = Steps(model, loss, members, options.clip_norm, project)
+        self.steps.draw_from(generator)
         self.best = _Best(model, members)
-        self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
-        self.loss_has_slopes = has_slopes(loss)
-        self.loss_reads_parameters = False  # such as a penalty; autograd then differentiates everything
-        self._draw_from(generator)
-        self._let_add_in_place(True)
         self.trained = Trained()
         self.since_best = 0
-        self.crew = crew()
-        self.crew.take_from_first(self.optimizer.values, *model.buffers())
-        self.steps = max(1, options.max_epochs * data.n_batches(options.batch_size))
-        self.squares = options.learning_rate**2 * _sum_of_squares(self.steps, options.cycle)
+        self.crew = self.steps.crew
+        self.count = max(1, options.max_epochs * data.n_batches(options.batch_size))  # of all steps
+        self.squares = options.learning_rate**2 * sum_of_squares(self.count, options.cycle)
 
     @property
     def done(self) -> int:
         return len(self.trained.history.get("loss", []))
 
-    def _draw_from(self, generator: torch.Generator | None) -> None:
-        for module in self.model.modules():
-            if isinstance(module, LadderDropout):
-                module.generator = generator
-
-    def _let_add_in_place(self, whether: bool) -> None:
-        """Large tables may add to the gradient that the optimizer has for them."""
-        if hasattr(self.model, "in_place_gradients"):
-            self.model.in_place_gradients = whether
-
     def resume(self, checkpoint: Checkpoint | None) -> int:
         """The epoch to begin with, and everything as it was before it."""
         saved = None
         if checkpoint is not None:
-            saved = checkpoint.load(self.model, self.optimizer, self.generator, self.best)
+            saved = checkpoint.load(self.model, self.steps, self.generator, self.best)
         self.model.eval()
-        self.loss_reads_parameters = self._loss_reads_parameters()
+        self.steps.look_at(self.data)
         if saved is not None:
             first, self.since_best, history = saved
             self.trained.history = history
@@ -297,15 +255,6 @@ class _Run:
     def _own(self, losses: Tensor) -> Tensor:
         """Losses of the members, (..., members), as those that have weights of their own."""
         return losses.mean(-1, keepdim=True) if self.shared else losses
-
-    def _loss_reads_parameters(self) -> bool:
-        """Whether the loss has a gradient that does not come through the scores."""
-        if self.loss_has_slopes or not isinstance(self.data, Rows):
-            return not self.loss_has_slopes
-        some = self.data.select(torch.arange(min(2, len(self.data))))
-        with torch.no_grad():
-            scores = self.model.member_scores(some.x)
-        return self.loss(scores, some.y).requires_grad
 
     def epoch(self, number: int) -> dict[str, float]:
         """Go through the data once; the row of the history that it makes."""
@@ -324,32 +273,24 @@ class _Run:
         return row
 
     def _pass_over_the_data(self, number: int) -> dict[str, float]:
-        options, optimizer = self.options, self.optimizer
+        each, plan = self.data.n_batches(self.options.batch_size), self._plan(number)
         self.model.train()
-        decays = self._decays(number)
-        total: Any = 0.0  # of each member
-        count, rate = 0, options.learning_rate
-        step = number * self.data.n_batches(options.batch_size)
-        for x, y, weight in self.data.batches(options.batch_size, self.generator):
-            rate = options.learning_rate * (one_cycle(min(1.0, step / self.steps)) if options.cycle else 1.0)
-            if y.device != optimizer.values.device:  # images of files
-                where = optimizer.values.device
-                x, y = (t.to(where, non_blocking=True) for t in (x, y))
-                weight = None if weight is None else weight.to(where, non_blocking=True)
-            losses, rows = self.crew.average(optimizer.gradient, self._gradients(x, y, weight), y.shape[0])
-            step += 1
-            if rows == 0:
-                continue
-            total = total + losses
-            if options.clip_norm is not None:
-                optimizer.clip(options.clip_norm)
+        losses = self.steps.over(self.data.batches(self.options.batch_size, self.generator), plan)
+        return {"loss": float(torch.as_tensor(losses).mean()), "learning_rate": plan(each - 1)[0]}
+
+    def _plan(self, number: int) -> Plan:
+        """Rate and decay of the steps of an epoch."""
+        options, decays = self.options, self._decays(number)
+        before = number * self.data.n_batches(options.batch_size)
+
+        def at(step: int) -> tuple[float, float, float]:
+            rate = options.learning_rate
+            if options.cycle:
+                rate *= one_cycle(min(1.0, (before + step) / self.count))
             of_matrices, shrink = (-math.expm1(-decay * rate**2 / self.squares) for decay in decays)
-            optimizer.step(rate, shrink, of_matrices)
-            if self.project is not None:
-                self.project()
-            count += 1
-        self.crew.agree(self.model)
-        return {"loss": float(total.mean()) / count if count else 0.0, "learning_rate": rate}
+            return rate, shrink, of_matrices
+
+        return at
 
     def _decays(self, number: int) -> Decay:
         decay = self.options.weight_decay
@@ -358,53 +299,10 @@ class _Run:
         lowest = min(self.trained.history.get("validation_loss", []), default=math.inf)
         return decay(number / self.options.max_epochs, lowest)
 
-    def _gradients(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        """Loss of each member on a batch, (members,); its gradients are left with the parameters.
-
-        Where the model has a closed form, autograd differentiates at most the loss, by the scores.
-        """
-        n = y.shape[0]  # len() of a tensor takes five times as long
-        if n == 0:  # where all images of a share could not be read
-            self.optimizer.gradient.zero_()
-            return self.optimizer.gradient.new_zeros(1)
-        form = self._closed_form(x, n)
-        if form is None:
-            self.optimizer.gradient.zero_()
-            losses = weighted_mean(self.loss(self.model.member_scores(x), y), weight)
-            losses.sum().backward()
-            return losses.detach()
-        losses, slopes = self._losses_with_slopes(form.scores(x).permute(2, 0, 1), y)
-        share = 1 / n if weight is None else weight.reshape(n, -1, 1) / n
-        form.gradients(slopes.mul_(share).permute(1, 2, 0))
-        return weighted_mean(losses, weight)
-
-    def _closed_form(self, x: Tensor, n: int) -> fused.ClosedForm | None:
-        """The closed form for n rows such as x, where it gives all gradients there are."""
-        if self.loss_reads_parameters:
-            return None
-        if n not in self.forms:
-            if len(self.forms) >= MOST_FORMS:
-                self.forms.clear()
-            form = fused.closed_form(self.model, x, gradients_to_grad=True)
-            owned = form is not None and {*map(id, form.parameters)} == {*map(id, self.optimizer.parameters)}
-            self.forms[n] = form if owned else None
-        return self.forms[n]
-
-    def _losses_with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Losses of every row, (n, members), and their derivatives by the scores, (n, members, q)."""
-        if self.loss_has_slopes:
-            return self.loss.with_slopes(scores, y)  # type: ignore[attr-defined]
-        scores.requires_grad_()
-        losses = self.loss(scores, y)
-        (slopes,) = torch.autograd.grad(losses.sum(), scores)
-        return losses.detach(), slopes.contiguous()  # that of a sum is one number, seen many times
-
     def release(self) -> None:
         """Leave the model in evaluation mode, its parameters with memory of their own."""
         self.model.eval()
-        self.optimizer.release()
-        self._draw_from(None)
-        self._let_add_in_place(False)
+        self.steps.release()
 
     def finish(self) -> Trained:
         """Leave the model with the weights to keep."""
