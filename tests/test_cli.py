@@ -121,7 +121,7 @@ def test_every_command_is_found_where_it_is_said_to_be():
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("cofrnet.datasets", "waveform"), ("cofrnet.training.optimizer", "Optimizer.step")]
+    ("module", "name"), [("cofrnet.datasets", "waveform"), ("cofrnet.training.members", "MemberSteps.over")]
 )
 def test_interrupt_exits_with_130(tmp_path, module, name):
     """Before the fit, and in it."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numpy.typing import NDArray
 
-__all__ = ["STRIP", "Array", "jit", "jit_parallel", "jit_sum", "team"]
+__all__ = ["STRIP", "Array", "jit", "jit_parallel", "jit_sum", "part", "team"]
 
 STRIP = 512
 PARALLEL_FROM = 262_144  # elements below which starting a second thread costs more than it saves
@@ -29,6 +29,11 @@ def jit(function: _Function, parallel: bool = False, fastmath: frozenset[str] = 
     except RuntimeError:  # no folder to cache in, neither beside the package nor in the user's home
         compiled = numba.njit(function, **options)
     return cast("_Function", compiled)
+
+
+def part(function: _Function) -> _Function:
+    """For a function that another is made of: it is compiled as part of that one, and not a second time by itself."""
+    return cast("_Function", numba.njit(function, inline="always"))
 
 
 def jit_parallel(function: _Function) -> _Function:

@@ -82,6 +82,13 @@ def _clamp_rung_slope(t: Array, x: Array, w: Any, b: Any, s: Array, epsilon: Any
 
 
 @jit
+def _copy(t: Array, x: Array) -> None:
+    """Also what t[:] = x does; but that takes numba two seconds more to compile."""
+    for j in range(t.size):
+        t[j] = x[j]
+
+
+@jit
 def _multiply(s: Array, by: Array) -> None:
     for j in range(s.size):
         s[j] *= by[j]
@@ -118,7 +125,7 @@ def _value_strip(strip: int, a: Array, f: Array, epsilon: Any, far: Any, smooth:
     i, lo = strip // per_row, strip % per_row * STRIP
     hi = min(lo + STRIP, inner)
     t = f[i, lo:hi]
-    t[:] = a[i, rungs - 1, lo:hi]
+    _copy(t, a[i, rungs - 1, lo:hi])
     for k in range(rungs - 2, -1 if first else -2, -1):
         w = one if k >= 0 else zero  # a rung that is left out is 0
         if smooth:
@@ -137,7 +144,7 @@ def _products_strip(
     i, lo = strip // per_row, strip % per_row * STRIP
     hi = min(lo + STRIP, inner)
     t = np.empty(hi - lo, dtype=a.dtype)
-    t[:] = a[i, rungs - 1, lo:hi]
+    _copy(t, a[i, rungs - 1, lo:hi])
     for k in range(rungs - 1, 0 if first else -1, -1):
         w = one if k > 0 else zero
         if smooth:
@@ -145,7 +152,7 @@ def _products_strip(
         else:
             _clamp_rung_slope(t, a[i, max(k - 1, 0), lo:hi], w, zero, out[i, k, lo:hi], epsilon)
     if first:
-        out[i, 0, lo:hi] = g[i, lo:hi]
+        _copy(out[i, 0, lo:hi], g[i, lo:hi])
     else:
         _multiply(out[i, 0, lo:hi], g[i, lo:hi])
     for k in range(1, rungs):
@@ -212,7 +219,7 @@ def _feature_gradients(
         for i in range(members):
             for c in range(m):
                 _rung_slopes(scratch, row, w[i, :, j, c], b[i, :, j, c], epsilon, far, smooth)
-                scratch[0, : hi - lo] = g[i, j, c, lo:hi]
+                _copy(scratch[0, : hi - lo], g[i, j, c, lo:hi])
                 for k in range(rungs):
                     s = scratch[k, : hi - lo]
                     if k > 0:
@@ -264,10 +271,10 @@ def _integrated_strip(
     slopes = np.empty((rungs, hi - lo), dtype=a.dtype)
     out[i, :, lo:hi] = 0
     for node in range(len(nodes)):
-        t[:] = a[i, rungs - 1, lo:hi]
+        _copy(t, a[i, rungs - 1, lo:hi])
         _add_multiple(t, step[i, rungs - 1, lo:hi], nodes[node])
         for k in range(rungs - 1, 0, -1):
-            at[:] = a[i, k - 1, lo:hi]
+            _copy(at, a[i, k - 1, lo:hi])
             _add_multiple(at, step[i, k - 1, lo:hi], nodes[node])
             if smooth:
                 _smooth_rung_slope(t, at, one, zero, slopes[k], epsilon, far)

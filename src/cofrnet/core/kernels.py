@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cofrnet.compiled import strips
+from cofrnet.compiled import descent, strips
 from cofrnet.compiled.bags import add_bag_gradients, bag_sums, prepare_bags
 from cofrnet.compiled.channels import bend, bend_gradients, moments, prepare_channels
 from cofrnet.compiled.jit import Array
@@ -127,3 +127,4 @@ def prepare() -> None:
     prepare_vectors()
     prepare_bags()
     prepare_channels()
+    descent.prepare_descent()

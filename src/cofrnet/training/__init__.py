@@ -6,8 +6,8 @@ from cofrnet.training.constraints import monotone_projection
 from cofrnet.training.files import ImageFiles, SkippedImagesWarning
 from cofrnet.training.images import Images
 from cofrnet.training.least_squares import jacobian, least_absolute, least_squares, levenberg_marquardt
-from cofrnet.training.loop import Callback, Decay, Epoch, FitInterruptedWarning, LoopOptions, Trained, evaluate, train
-from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError
+from cofrnet.training.loop import Callback, Decay, Epoch, FitInterruptedWarning, LoopOptions, Trained, train
+from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError, evaluate
 from cofrnet.training.progress import ProgressBar
 from cofrnet.training.strategies import Boosted, boosted, rungwise
 from cofrnet.training.together import Crew, crew, joined

@@ -50,11 +50,20 @@ class Rows:
         """Batches of one epoch: none is smaller than half of `batch_size`, unless there is only one."""
         return max(1, round(len(self) / batch_size))
 
+    def order(self, generator: torch.Generator) -> Tensor:
+        """All rows once, in random order."""
+        return torch.randperm(len(self), generator=generator)
+
+    def ends(self, batch_size: int) -> list[int]:
+        """Where the batches of an epoch end, from 0 on: each has as many rows as any other, or one more."""
+        n, parts = len(self), self.n_batches(batch_size)
+        return [i * (n // parts) + min(i, n % parts) for i in range(parts + 1)]
+
     def batches(self, batch_size: int, generator: torch.Generator | None) -> Iterator[Batch]:
         """All rows once. One gather a whole epoch; the batches are views of it."""
         x, y, weight = self.x, self.y, self.weight
         if generator is not None:
-            order = torch.randperm(len(self), generator=generator).to(x.device)
+            order = self.order(generator).to(x.device)
             x = x.index_select(0, order) if isinstance(x, Tensor) else x[order]
             y, weight = y[order], None if weight is None else weight[order]
         parts = self.n_batches(batch_size)
@@ -92,9 +101,17 @@ class Rows:
         if self.weight is None or self.weight.ndim == 1:
             yield self
             return
-        for weight in self.weight.T:
-            own = weight > 0
-            yield Rows(self.x[own], self.y[own], weight[own] / weight[own].mean())
+        for i in range(self.weight.shape[1]):
+            own = self.of_member(i)
+            assert own.weight is not None
+            yield Rows(own.x, own.y, own.weight / own.weight.mean())
+
+    def of_member(self, i: int) -> Rows:
+        """The rows that count for member i, with its weights; all of them where all members have the same."""
+        if self.weight is None or self.weight.ndim == 1:
+            return self
+        own = self.weight[:, i] > 0
+        return Rows(self.x[own], self.y[own], self.weight[own, i])
 
     def select(self, index: Tensor) -> Rows:
         """Some of the rows."""

@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from cofrnet.files import write_atomically
+from cofrnet.training.members import MemberSteps
 from cofrnet.training.optimizer import WAY_OF_STEPS
 from cofrnet.training.steps import Steps
 
@@ -68,7 +69,7 @@ class Checkpoint:
     def save(
         self,
         model: nn.Module,
-        steps: Steps,
+        steps: Steps | MemberSteps,
         generator: torch.Generator,
         best: Any,
         next_epoch: int,
@@ -94,7 +95,7 @@ class Checkpoint:
         write_atomically(self.path, content)
 
     def load(
-        self, model: nn.Module, steps: Steps, generator: torch.Generator, best: Any
+        self, model: nn.Module, steps: Steps | MemberSteps, generator: torch.Generator, best: Any
     ) -> tuple[int, int, dict[str, list[float]]] | None:
         """Put the saved state into the four, and return (next epoch, epochs since the best, history).
 

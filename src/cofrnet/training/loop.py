@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint, numbers_of
-from cofrnet.training.losses import Loss
+from cofrnet.training.losses import Loss, row_losses
+from cofrnet.training.members import MemberSteps
 from cofrnet.training.steps import Plan, Steps, one_cycle, sum_of_squares
 from cofrnet.training.threads import threads_for
 
-__all__ = ["Callback", "Decay", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "evaluate", "train"]
+__all__ = ["Callback", "Decay", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "train"]
 
 
 class FitInterruptedWarning(UserWarning):
@@ -94,26 +95,6 @@ class Trained:
         return Trained(history, best, self.interrupted or other.interrupted)
 
 
-def _rows_at_once(model: Any) -> int:
-    return int(getattr(model, "rows_at_once", 8192))
-
-
-@torch.no_grad()
-def evaluate(model: Any, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
-    """Weighted means over the rows of functions of scores and targets, each (members,), in bounded memory."""
-    totals: list[Any] = [0.0] * len(functions)
-    mass: Any = 0.0
-    chunk = _rows_at_once(model)
-    for start in range(0, len(data), chunk):
-        part = data.select(torch.arange(start, min(start + chunk, len(data))))
-        scores = model.member_scores(part.x)
-        weight = scores.new_ones(len(part), 1) if part.weight is None else part.weight.reshape(len(part), -1)
-        for i, function in enumerate(functions):
-            totals[i] = totals[i] + (function(scores, part.y) * weight).sum(0)
-        mass = mass + weight.sum(0)
-    return [total / mass for total in totals]
-
-
 class _Best:
     """The best weights so far, of each member by its own validation loss; the best epoch is that of their mean."""
 
@@ -175,13 +156,14 @@ def train(
     each = getattr(model, "work_of_row", None) or sum(parameter.numel() for parameter in model.parameters())
     work = options.batch_size * int(each)
     try:
-        first = run.resume(checkpoint)
+        with threads_for(work, run.steps.threads):
+            first = run.resume(checkpoint)
         if run.crew.agreed(first) != first:
             raise ValueError(f"{checkpoint} must be on a disk that all processes see; the first has another one.")
         for number in range(first, options.max_epochs):
             if options.patience is not None and run.since_best >= options.patience:
                 break  # a fit that had ended, resumed
-            with threads_for(work):
+            with threads_for(work, run.steps.threads):
                 row = run.epoch(number)
             if not math.isfinite(row["loss"]):
                 raise ValueError(
@@ -224,8 +206,14 @@ class _Run:
         self.options, self.generator, self.metrics = options, generator, metrics
         self.shared = bool(getattr(model, "members_share", False))
         members = 1 if self.shared else int(getattr(getattr(model, "spec", None), "n_members", 1))
-        self.steps = Steps(model, loss, members, options.clip_norm, project)
-        self.steps.draw_from(generator)
+        self.model.eval()
+        self.steps: Steps | MemberSteps
+        if project is None and MemberSteps.cover(model, loss, data, options.batch_size):
+            assert isinstance(data, Rows)
+            self.steps = MemberSteps(model, loss, data, options.clip_norm)
+        else:
+            self.steps = Steps(model, loss, members, options.clip_norm, project, generator)
+            self.steps.look_at(data)
         self.best = _Best(model, members)
         self.trained = Trained()
         self.since_best = 0
@@ -242,14 +230,12 @@ class _Run:
         saved = None
         if checkpoint is not None:
             saved = checkpoint.load(self.model, self.steps, self.generator, self.best)
-        self.model.eval()
-        self.steps.look_at(self.data)
         if saved is not None:
             first, self.since_best, history = saved
             self.trained.history = history
             return first
         if self.validation is not None:  # the model as it is: training may only improve on it
-            self.best.update(self.model, self._own(evaluate(self.model, self.validation, [self.loss])[0]), -1, 0.0)
+            self.best.update(self.model, self._own(self.steps.evaluate(self.validation, [self.loss])[0]), -1, 0.0)
         return 0
 
     def _own(self, losses: Tensor) -> Tensor:
@@ -261,7 +247,7 @@ class _Run:
         row = self._pass_over_the_data(number)
         self.model.eval()
         if self.validation is not None:
-            values = evaluate(self.model, self.validation, [self.loss, *self.metrics.values()])
+            values = self.steps.evaluate(self.validation, [self.loss, *self.metrics.values()])
             row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
             better = self.best.update(self.model, self._own(values[0]), number, self.options.tolerance)
             self.since_best = 0 if better else self.since_best + 1
@@ -275,7 +261,7 @@ class _Run:
     def _pass_over_the_data(self, number: int) -> dict[str, float]:
         each, plan = self.data.n_batches(self.options.batch_size), self._plan(number)
         self.model.train()
-        losses = self.steps.over(self.data.batches(self.options.batch_size, self.generator), plan)
+        losses = self.steps.over(self.data, self.options.batch_size, self.generator, plan)
         return {"loss": float(torch.as_tensor(losses).mean()), "learning_rate": plan(each - 1)[0]}
 
     def _plan(self, number: int) -> Plan:
@@ -328,11 +314,3 @@ class _Run:
         mean = (share * excess).sum(0)
         variance = (share**2 * (excess - mean) ** 2).sum(0)
         return (mean <= variance.sqrt()) & ((weight > 0).sum(0) > 1)
-
-
-@torch.no_grad()
-def row_losses(model: Any, loss: Loss, data: Rows) -> Tensor:
-    """Loss of every row and member, (n, members), in bounded memory."""
-    chunk = _rows_at_once(model)
-    pairs = zip(data.x.split(chunk), data.y.split(chunk), strict=True)
-    return torch.cat([loss(model.member_scores(x), y) for x, y in pairs])

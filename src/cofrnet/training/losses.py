@@ -7,15 +7,29 @@ by the scores, (n, members, q), in closed form, and spares autograd the work; th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["AbsoluteError", "Huber", "LogLoss", "Loss", "MultinomialLogLoss", "SquaredError"]
+from cofrnet.training.batches import Rows
+
+__all__ = [
+    "AbsoluteError",
+    "Huber",
+    "LogLoss",
+    "Loss",
+    "MultinomialLogLoss",
+    "SquaredError",
+    "compiled_name",
+    "evaluate",
+    "has_slopes",
+    "row_losses",
+    "weighted_mean",
+]
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
@@ -31,6 +45,12 @@ def has_slopes(loss: Loss) -> bool:
     return False
 
 
+def compiled_name(loss: Loss) -> str | None:
+    """What compiled steps call a loss; None if they do not know it. A subclass may be another loss."""
+    name: str | None = vars(type(loss)).get("compiled")
+    return name
+
+
 @dataclass(frozen=True)
 class LogLoss:
     """Binary log-loss: log(1 + e^s) - y s, for scores (..., 1) that are log-odds and y in [0, 1].
@@ -39,6 +59,7 @@ class LogLoss:
     """
 
     smoothing: float = 0.0
+    compiled: ClassVar[str] = "logistic"
 
     def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
         """Shapes: scores (n, m, 1), y (n,); returns (n, m)."""
@@ -51,6 +72,11 @@ class LogLoss:
         losses = functional.softplus(scores).addcmul_(scores, target, value=-1)
         return losses.squeeze(-1), torch.sigmoid(scores).sub_(target)
 
+    def targets(self, y: Tensor, q: int) -> Tensor:
+        """What the slopes are taken from, (n, q)."""
+        target = y if self.smoothing == 0 else y * (1 - self.smoothing) + self.smoothing / 2
+        return target.float().view(-1, q)
+
     def _target(self, scores: Tensor, y: Tensor) -> Tensor:
         target = y if self.smoothing == 0 else y * (1 - self.smoothing) + self.smoothing / 2
         return target.to(scores.dtype).view(-1, 1, 1)
@@ -61,6 +87,7 @@ class MultinomialLogLoss:
     """Log-loss of q classes: log sum e^{s_c} - s_y. `smoothing` spreads that share of y over all classes."""
 
     smoothing: float = 0.0
+    compiled: ClassVar[str] = "multinomial"
 
     def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
         """Shapes: scores (n, m, q), y (n,) of class numbers; returns (n, m)."""
@@ -74,16 +101,21 @@ class MultinomialLogLoss:
     def with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The losses and their slopes, e^{s_c} / sum e^s - [c = y], y smoothed."""
         logarithms = functional.log_softmax(scores, -1)
-        target = functional.one_hot(y, scores.shape[-1]).to(scores.dtype).unsqueeze(1)
-        if self.smoothing > 0:
-            target = target * (1 - self.smoothing) + self.smoothing / scores.shape[-1]
+        target = self.targets(y, scores.shape[-1]).to(scores.dtype).unsqueeze(1)
         losses = (logarithms * target).sum(-1).neg_()
         return losses, logarithms.exp_().sub_(target)
+
+    def targets(self, y: Tensor, q: int) -> Tensor:
+        """The share that each class has of every row, (n, q)."""
+        target = functional.one_hot(y, q).float()
+        return target if self.smoothing == 0 else target * (1 - self.smoothing) + self.smoothing / q
 
 
 @dataclass(frozen=True)
 class SquaredError:
     """Squared error, averaged over outputs."""
+
+    compiled: ClassVar[str] = "squared"
 
     def __call__(self, scores: Tensor, y: Tensor) -> Tensor:
         """Shapes: scores (n, m, q), y (n, q); returns (n, m)."""
@@ -93,6 +125,10 @@ class SquaredError:
         """The losses and their slopes, 2 (s - y) / q."""
         excess = scores - y.unsqueeze(1)
         return excess.square().mean(-1), excess * (2 / scores.shape[-1])
+
+    def targets(self, y: Tensor, q: int) -> Tensor:
+        """The targets, (n, q)."""
+        return y.float().view(-1, q)
 
 
 @dataclass(frozen=True)
@@ -114,3 +150,43 @@ class Huber:
         """Shapes: scores (n, m, q), y (n, q); returns (n, m)."""
         y = y.unsqueeze(1).expand_as(scores)
         return functional.huber_loss(scores, y, reduction="none", delta=self.delta).mean(-1)
+
+
+# Losses of rows, and their means.
+
+
+def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean over rows of loss times weight, for each member; weights are taken to have a mean of 1 over all rows.
+
+    So a row counts the same whatever rows share its batch. Shapes: losses (n, m), weight None or (n,) or (n, m);
+    returns (m,).
+    """
+    return losses.mean(0) if weight is None else (losses * weight.reshape(losses.shape[0], -1)).mean(0)
+
+
+def _rows_at_once(model: Any) -> int:
+    return int(getattr(model, "rows_at_once", 8192))
+
+
+@torch.no_grad()
+def evaluate(model: Any, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
+    """Weighted means over the rows of functions of scores and targets, each (members,), in bounded memory."""
+    totals: list[Any] = [0.0] * len(functions)
+    mass: Any = 0.0
+    chunk = _rows_at_once(model)
+    for start in range(0, len(data), chunk):
+        part = data.select(torch.arange(start, min(start + chunk, len(data))))
+        scores = model.member_scores(part.x)
+        weight = scores.new_ones(len(part), 1) if part.weight is None else part.weight.reshape(len(part), -1)
+        for i, function in enumerate(functions):
+            totals[i] = totals[i] + (function(scores, part.y) * weight).sum(0)
+        mass = mass + weight.sum(0)
+    return [total / mass for total in totals]
+
+
+@torch.no_grad()
+def row_losses(model: Any, loss: Loss, data: Rows) -> Tensor:
+    """Loss of every row and member, (n, members), in bounded memory."""
+    chunk = _rows_at_once(model)
+    pairs = zip(data.x.split(chunk), data.y.split(chunk), strict=True)
+    return torch.cat([loss(model.member_scores(x), y) for x, y in pairs])

@@ -94,6 +94,11 @@ class Optimizer:
             )
 
     @property
+    def rule(self) -> tuple[Any, ...]:
+        """The constants of a step, for one that is compiled."""
+        return BETAS, BETAS_OF_MATRICES, TINY, SMALLEST, DISTANCE, OTHERS, QUINTIC, ROUNDS, MOST_ROWS
+
+    @property
     def state(self) -> dict[str, Tensor]:
         """What it remembers, by name; `restore` takes it back."""
         return {"mean": self.mean, "square": self.square, "count": torch.tensor(self.count)}

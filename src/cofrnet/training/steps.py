@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from cofrnet.nn import LadderDropout, fused
-from cofrnet.training.batches import Batch, Rows, Source
-from cofrnet.training.losses import Loss, has_slopes
+from cofrnet.training.batches import Rows, Source
+from cofrnet.training.losses import Loss, evaluate, has_slopes, weighted_mean
 from cofrnet.training.optimizer import Optimizer
 from cofrnet.training.together import crew
 
-__all__ = ["Plan", "Steps", "one_cycle", "sum_of_squares", "weighted_mean"]
+__all__ = ["Plan", "Steps", "one_cycle", "sum_of_squares"]
 
 Plan: TypeAlias = Callable[[int], tuple[float, float, float]]  # of a step: rate, shrink of weights and of matrices
 
@@ -34,20 +34,13 @@ def sum_of_squares(steps: int, cycle: bool) -> float:
     return sum(one_cycle(step / steps) ** 2 for step in range(steps)) if cycle else float(steps)
 
 
-def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """Mean over rows of loss times weight, for each member; weights are taken to have a mean of 1 over all rows.
-
-    So a row counts the same whatever rows share its batch. Shapes: losses (n, m), weight None or (n,) or (n, m);
-    returns (m,).
-    """
-    return losses.mean(0) if weight is None else (losses * weight.reshape(losses.shape[0], -1)).mean(0)
-
-
 class Steps:
     """A model that goes down a loss step by step, with its optimizer and the memory that steps use again and again.
 
-    `project` is called after every step, to keep constraints.
+    `project` is called after every step, to keep constraints. Dropout draws from the `generator`.
     """
+
+    threads = 1  # that steps are taken on; torch may use more for each
 
     def __init__(
         self,
@@ -56,12 +49,14 @@ class Steps:
         members: int = 1,
         clip_norm: float | None = None,
         project: Callable[[], None] | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         self.model, self.loss, self.clip_norm, self.project = model, loss, clip_norm, project
         self.optimizer = Optimizer(model, members)
         self.forms: dict[int, fused.ClosedForm | None] = {}  # by the number of rows of a batch
         self.loss_has_slopes = has_slopes(loss)
         self.loss_reads_parameters = False  # such as a penalty; autograd then differentiates everything
+        self._draw_from(generator)
         self._let_add_in_place(True)
         self.crew = crew()
         self.crew.take_from_first(self.optimizer.values, *model.buffers())
@@ -85,7 +80,7 @@ class Steps:
             scores = self.model.member_scores(some.x)
         self.loss_reads_parameters = self.loss(scores, some.y).requires_grad
 
-    def draw_from(self, generator: torch.Generator | None) -> None:
+    def _draw_from(self, generator: torch.Generator | None) -> None:
         """Let dropout draw from a generator."""
         for module in self.model.modules():
             if isinstance(module, LadderDropout):
@@ -96,12 +91,12 @@ class Steps:
         if hasattr(self.model, "in_place_gradients"):
             self.model.in_place_gradients = whether
 
-    def over(self, batches: Iterable[Batch], plan: Plan) -> Tensor | float:
+    def over(self, data: Source, batch_size: int, generator: torch.Generator, plan: Plan) -> Tensor | float:
         """Take a step for each batch; returns the mean of the losses before it, of each member."""
         optimizer, where = self.optimizer, self.optimizer.values.device
         total: Any = 0.0
         count = 0
-        for number, (x, y, weight) in enumerate(batches):
+        for number, (x, y, weight) in enumerate(data.batches(batch_size, generator)):
             rate, shrink, of_matrices = plan(number)
             if y.device != where:  # images of files
                 x, y = (t.to(where, non_blocking=True) for t in (x, y))
@@ -118,6 +113,10 @@ class Steps:
             count += 1
         self.crew.agree(self.model)
         return total / max(1, count)
+
+    def evaluate(self, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
+        """Weighted means over the rows of functions of scores and targets, each (members,)."""
+        return evaluate(self.model, data, functions)
 
     def _gradients(self, x: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
         """Loss of each member on a batch, (members,); its gradients are left with the parameters.
@@ -163,5 +162,5 @@ class Steps:
     def release(self) -> None:
         """Leave the model's parameters with memory of their own."""
         self.optimizer.release()
-        self.draw_from(None)
+        self._draw_from(None)
         self._let_add_in_place(False)

@@ -1,0 +1,178 @@
+"""Steps of the members of a model, each by itself in compiled code, on as many threads as torch may use.
+
+Members have nothing in common but the batches, so they wait for each other once an epoch, and not at every step. The
+numbers are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cofrnet.nn import CoFrNet, fused
+from cofrnet.training.batches import Rows, Source
+from cofrnet.training.losses import Loss, compiled_name, evaluate
+from cofrnet.training.optimizer import Optimizer
+from cofrnet.training.steps import Plan
+from cofrnet.training.threads import EACH, one_thread_of_blas
+from cofrnet.training.together import crew
+
+__all__ = ["MemberSteps"]
+
+T = TypeVar("T")
+
+
+class MemberSteps:
+    """Steps of the members of a model, each by itself; used as `Steps` are.
+
+    They are taken by copies of the members. After every epoch the model has their numbers.
+    """
+
+    def __init__(self, model: CoFrNet, loss: Loss, data: Rows, clip_norm: float | None = None) -> None:
+        self.model = model
+        weights = [None if data.weight is None else data.weight.reshape(len(data), -1)] * model.spec.n_members
+        self.each = [
+            _Member(model.member(i), loss, data, None if w is None else w[:, i % w.shape[1]], clip_norm)
+            for i, w in enumerate(weights)
+        ]
+        self.crew = crew()
+        self.threads = min(len(self.each), torch.get_num_threads())
+        self._pool = ThreadPoolExecutor(self.threads, "cofrnet-member")
+        self._stop = np.zeros(1, dtype=np.int64)
+
+    @staticmethod
+    def cover(model: Any, loss: Loss, data: Source, batch_size: int) -> bool:
+        """Whether steps of a model can be taken so, and pay.
+
+        They can where scores and the loss have closed forms and nothing is drawn at random; where one step keeps
+        several threads busy, those of torch are better.
+        """
+        if not isinstance(model, CoFrNet) or not isinstance(data, Rows) or crew().size > 1:
+            return False
+        spec = model.spec
+        learned = all(parameter.requires_grad for parameter in model.parameters())
+        if spec.dropout > 0 or model.members_share or compiled_name(loss) is None or not learned:
+            return False
+        if batch_size * spec.n_parameters >= 2 * EACH * spec.n_members or data.x.dtype != torch.float32:
+            return False
+        return fused.closed_form(model, data.x[:1]) is not None
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What steps to come depend on, besides the model: the same as of `Steps` of all members."""
+        states = [member.optimizer.state for member in self.each]
+        return {name: self._joined([s[name] for s in states]) if v.ndim else v for name, v in states[0].items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from a `state` and from the numbers that the model has."""
+        self._copy(from_model=True)
+        divided = {name: self._divided(v) if v.ndim else [v] * len(self.each) for name, v in state.items()}
+        for i, member in enumerate(self.each):
+            member.optimizer.restore({name: vectors[i] for name, vectors in divided.items()})
+
+    def _sizes(self) -> list[int]:
+        return [p.numel() for p in self.each[0].optimizer.parameters]
+
+    def _joined(self, vectors: Sequence[Tensor]) -> Tensor:
+        """The vector of all parameters, parameter by parameter with all members each, of those of the members."""
+        by_member = [vector.split(self._sizes()) for vector in vectors]
+        return torch.cat([part for of_all in zip(*by_member, strict=True) for part in of_all])
+
+    def _divided(self, vector: Tensor) -> list[Tensor]:
+        """The vectors of the members that `_joined` makes such a vector of."""
+        members = len(self.each)
+        parts = vector.split([size for size in self._sizes() for _ in range(members)])
+        return [torch.cat(parts[i::members]) for i in range(members)]
+
+    def _copy(self, from_model: bool) -> None:
+        """Give the members the numbers of the model, or the model those of the members."""
+        whole, several = self.model.state_dict(), len(self.each) > 1
+        for i, member in enumerate(self.each):
+            for name, own in member.model.state_dict().items():
+                there = whole[name][i] if several else whole[name]
+                into, source = (own, there) if from_model else (there, own)
+                into.copy_(source)
+
+    def over(self, data: Source, batch_size: int, generator: torch.Generator, plan: Plan) -> Tensor:
+        """Take a step of each member for each batch; returns the mean of the losses before it, of each member."""
+        assert isinstance(data, Rows)
+        order, ends = data.order(generator).numpy(), np.array(data.ends(batch_size))
+        steps = np.array([plan(number) for number in range(len(ends) - 1)])
+        with one_thread_of_blas():
+            losses = self._of_each(lambda i, member: member.descend(order, ends, steps, self._stop))
+        self._copy(from_model=False)
+        return torch.tensor(losses)
+
+    def evaluate(self, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
+        """Weighted means over the rows of functions of scores and targets, each (members,)."""
+        found = self._of_each(lambda i, member: evaluate(member.model, data.of_member(i), functions))
+        return [torch.cat(values) for values in zip(*found, strict=True)]
+
+    def _of_each(self, function: Callable[[int, _Member], T]) -> list[T]:
+        """What a function gives for every member; whatever ends the wait for it, such as Ctrl-C, ends their work."""
+        given = [self._pool.submit(function, *own) for own in enumerate(self.each)]
+        try:
+            return [own.result() for own in given]
+        except BaseException:
+            self._stop[0] = 1
+            raise
+
+    def release(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+class _Member:
+    """One member, its optimizer, and all that its steps read and write, as arrays."""
+
+    def __init__(self, model: CoFrNet, loss: Loss, data: Rows, weight: Tensor | None, clip_norm: float | None) -> None:
+        form = fused.closed_form(model, data.x[:1])
+        assert form is not None
+        self.model, self.optimizer = model, Optimizer(model)
+        self.kernels: Any = form.kernels.descent
+        spec, full = model.spec, model.full
+        self.arrays = [
+            self.kernels.Numbers(*(t.numpy() for t in _shaped(model, tensors)))
+            for tensors in ([p.detach() for p in form.parameters], [p.grad for p in form.parameters])
+        ]
+        own = self.optimizer
+        self.vectors = self.kernels.Vectors(*(t.numpy() for t in (own.values, own.gradient, own.mean, own.square)))
+        rungs = 1 if full is None else len(full.weight)
+        shape = (0, 1, 1) if full is None else (rungs, full.n_ladders, full.n_features)
+        self.layout = own.in_matrices, own.decayed, shape
+        curved = torch.arange(spec.n_features) if model._curved is None else model._curved
+        targets = loss.targets(data.y, spec.n_outputs)  # type: ignore[attr-defined]
+        weight = data.x.new_empty(0) if weight is None else weight
+        table = (t.contiguous().numpy() for t in (data.x, targets, weight, curved))
+        self.table = self.kernels.Table(*table)
+        name = compiled_name(loss)
+        assert name is not None
+        first = full is not None and full.first
+        self.kind = self.kernels.LOSSES[name], rungs, first, *form.pole
+        self.rule = self.kernels.Rule(*own.rule, clip_norm or 0.0)
+
+    def descend(self, order: Any, ends: Any, plan: Any, stop: Any) -> float:
+        """Take a step for each batch; returns the mean of their losses."""
+        own = self.optimizer
+        arguments = (*self.arrays, self.vectors, *self.layout, self.table, order, ends, plan, own.count, *self.kind)
+        loss: float = self.kernels.descend(*arguments, self.rule, stop)
+        own.count += len(plan)
+        return loss
+
+
+def _shaped(model: CoFrNet, tensors: Sequence[Any]) -> list[Tensor]:
+    """Parameters of a closed form, or gradients by them, as `Numbers` has them."""
+    linear, intercept, head, *rest = tensors
+    q, curves, full = model.spec.n_outputs, model.curves, model.full
+    empty = linear.new_empty
+    of_curves = [empty(1, 1, 0, 1), empty(1, 1, 0, 1)]
+    if curves is not None:
+        of_curves = [t.view(1, -1, curves.n_features, curves.ladders_per_feature) for t in rest[:2]]
+        rest = rest[2:]
+    of_full = [empty(0, 1), empty(0)] if full is None else [rest[0].view(-1, full.n_features), rest[1].view(-1)]
+    return [linear.view(q, -1), intercept.view(-1), head.view(q, -1), *of_curves, *of_full]

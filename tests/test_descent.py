@@ -1,0 +1,128 @@
+"""Compiled steps: the same numbers as steps by torch, for any number of threads; Ctrl-C ends them."""
+
+import signal
+import threading
+
+import pytest
+import torch
+
+from cofrnet.nn import CoFrNet
+from cofrnet.training import (
+    FitInterruptedWarning,
+    LogLoss,
+    LoopOptions,
+    MultinomialLogLoss,
+    Rows,
+    SquaredError,
+    train,
+)
+from cofrnet.training.members import MemberSteps
+from tests.tolerances import STEPS
+
+LOSSES = {
+    "two classes": (LogLoss(), 1),
+    "smoothed": (LogLoss(0.1), 1),
+    "classes": (MultinomialLogLoss(0.05), 3),
+    "numbers": (SquaredError(), 2),
+}
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def some_rows(outputs, weights, members, n=300, p=5):
+    x = torch.randn(n, p, generator=seeded())
+    y = {
+        1: (torch.rand(n, generator=seeded(1)) > 0.5).float(),
+        2: torch.randn(n, 2, generator=seeded(1)),
+        3: torch.randint(0, 3, (n,), generator=seeded(1)),
+    }[outputs]
+    shape = {"none": None, "of rows": (n,), "of members": (n, members)}[weights]
+    return Rows(x, y, None if shape is None else torch.rand(shape, generator=seeded(2)))
+
+
+def trained(data, loss, outputs, **fields):
+    model = CoFrNet(n_features=data.x.shape[1], n_outputs=outputs, generator=seeded(), **fields)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert isinstance(loss, LogLoss | MultinomialLogLoss | SquaredError)
+    history = train(model, loss, data, options=LoopOptions(3, 64), generator=seeded()).history
+    moved = max(float((value - before[name]).abs().max()) for name, value in model.state_dict().items())
+    assert moved > 0.01
+    return model.state_dict(), history
+
+
+@pytest.mark.parametrize("weights", ["none", "of rows", "of members"])
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"variant": "S", "n_ladders": 7, "ladders_per_feature": 2},
+        {"variant": "S", "n_ladders": 7, "curved": (0, 1, 3), "pole": "clamp"},
+        {"variant": "S", "n_ladders": 70},  # more than directions are found for at once
+        {"variant": "F", "n_ladders": 12},  # more ladders than inputs
+        {"variant": "D"},
+    ],
+    ids=["stacked", "clamped", "many", "full", "curves"],
+)
+def test_compiled_steps_are_those_of_torch(fields, kind, members, weights, monkeypatch):
+    loss, outputs = LOSSES[kind]
+    data = some_rows(outputs, weights, members)
+    state, history = trained(data, loss, outputs, n_members=members, **fields)
+    monkeypatch.setattr(MemberSteps, "cover", lambda *_: False)
+    expected, expected_history = trained(data, loss, outputs, n_members=members, **fields)
+    for name, value in state.items():
+        torch.testing.assert_close(value, expected[name], **STEPS)
+    for name, values in history.items():
+        assert values == pytest.approx(expected_history[name], rel=1e-4)
+
+
+def test_numbers_of_threads_do_not_matter():
+    states, before = [], torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            states.append(trained(some_rows(1, "of members", 3), LogLoss(), 1, n_members=3)[0])
+        finally:
+            torch.set_num_threads(before)
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_what_they_do_not_cover():
+    def cover(model, loss=None, data=None):
+        return MemberSteps.cover(model, loss or LogLoss(), data or some_rows(1, "none", 1), 64)
+
+    class Other(LogLoss):
+        def __call__(self, scores, y):
+            return 2 * super().__call__(scores, y)
+
+    frozen = CoFrNet(n_features=5)
+    frozen.linear.requires_grad_(False)
+    uneven = CoFrNet(n_features=5, variant="DL")
+    assert cover(CoFrNet(n_features=5))
+    assert not cover(CoFrNet(n_features=5), Other())
+    assert not any(cover(model) for model in (frozen, uneven, CoFrNet(n_features=5, dropout=0.1)))
+    assert not cover(CoFrNet(n_features=5, subsets=((0, 1),)))
+    assert not cover(CoFrNet(n_features=5).double(), data=some_rows(1, "none", 1).double())
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_interrupt_ends_the_steps_at_once(members):
+    """Ctrl-C in the middle of an epoch that would take far longer: no thread goes on, the best weights are kept."""
+    model = CoFrNet(n_features=5, n_members=members, generator=seeded())
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    data = some_rows(1, "none", 1, n=1000)
+    many = Rows(data.x.repeat(2000, 1), data.y.repeat(2000))  # two million rows
+    trained(data, LogLoss(), 1)  # compiled
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.warns(FitInterruptedWarning, match="after 0 of 9 epochs"):
+            found = train(model, LogLoss(), many, options=LoopOptions(9, 256), generator=seeded())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert found.interrupted
+    assert not any(thread.name.startswith("cofrnet-member") for thread in threading.enumerate())
+    assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
