@@ -53,6 +53,8 @@ def as_columns(X: Any) -> list[Any] | None:
 
 def _dense(column: Any) -> Any:
     """A column of narwhals, which does not know those that pandas stores sparsely, as it is when stored in full."""
+    if _in_numpy(column.to_native()):
+        return column
     import narwhals as nw
 
     sparse = getattr(column.to_native(), "sparse", None) if column.dtype == nw.Unknown else None
@@ -111,6 +113,12 @@ def numbers(values: Any, name: str) -> Floats:
     return x
 
 
+def _in_numpy(native: Any) -> bool:
+    """Whether a native column is numbers that pandas stores as numpy does; narwhals takes long to find that out."""
+    dtype = getattr(native, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.kind in "fiu"
+
+
 def _is_series(values: Any) -> bool:
     """Whether a column is one of narwhals, which takes a while to import and need not be for others."""
     return type(values).__module__.startswith("narwhals")
@@ -130,6 +138,8 @@ def _plain(values: Any) -> Any:
         return _of_arrow(arrow)
     if not _is_series(values):
         return _of_times(values) if getattr(values, "dtype", np.dtype(float)).kind in "mM" else values
+    if _in_numpy(native := values.to_native()):
+        return native.to_numpy()
     import narwhals as nw
 
     series, dtype = values, values.dtype

@@ -95,25 +95,31 @@ class ClosedForm:
         self.has_curves, self.has_full, self.curved = curves is not None, full is not None, model._curved
         if curves is not None:
             some = self.straight[0] if self.curved is None else self.v.new_empty(curves.n_features, n)
-            self.features, self.curve_values = some, _Block(curved, self.by_curve)
-            self.of_curves = [t.numpy() for t in (some, *of_curves)]
+            self.features = some
+            self.of_curves = [(some.numpy(), *own) for own in _each(*of_curves)]
+            self.curve_values = self.by_curve(curved)
         if full is not None:
             self.first = full.first
             self.reads = self.v[:, : full.n_features]
             self.a = torch.empty(members, self.of_full[0].shape[1], n, dtype=self.v.dtype)
-            self.rungs = self.by_rung(self.a)
-            self.full_values = _Block(values, (members, -1))
+            self.rungs, self.full_values = self.by_rung(self.a), self.flat(values)
 
-    @property
-    def by_curve(self) -> tuple[int, ...]:
-        """The shape of what curves give: (members, curved features, curves of each, n)."""
+    def by_curve(self, t: Tensor) -> list[Any]:
+        """What curves give, (members, curves, n), as an array (1, curved features, curves of each, n) for each member.
+
+        Rows of several members do not lie side by side, but those of one do.
+        """
         curves = self.model.curves
         assert curves is not None
-        return len(self.v), curves.n_features, curves.ladders_per_feature, self.n
+        return [own.view(1, curves.n_features, curves.ladders_per_feature, self.n).numpy() for own in t]
 
-    def by_rung(self, t: Tensor) -> Any:
-        """(members, rungs of all ladders, n) as an array (members, rungs, ladders times n)."""
-        return t.view(len(t), -1, self.widths[2] * self.n).numpy()
+    def by_rung(self, t: Tensor) -> list[Any]:
+        """(members, rungs of all ladders, n) as an array (1, rungs, ladders times n) for each member."""
+        return [own.view(1, -1, self.widths[2] * self.n).numpy() for own in t]
+
+    def flat(self, t: Tensor) -> list[Any]:
+        """(members, ladders, n) as an array (1, ladders times n) for each member."""
+        return [own.view(1, -1).numpy() for own in t]
 
     def shaped(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """Parameters, or gradients by them, in the shapes of the formulas."""
@@ -136,13 +142,13 @@ class ClosedForm:
         if self.has_curves:
             if self.curved is not None:
                 torch.index_select(self.straight[0], 0, self.curved, out=self.features)
-            strips.feature_values(*self.pole, *self.of_curves, self.curve_values.array)
-            self.curve_values.give()
+            for own, values in zip(self.of_curves, self.curve_values, strict=True):
+                strips.feature_values(*self.pole, *own, values)
         if self.has_full:
             weight, bias = self.of_full
             torch.baddbmm(bias, weight, self.reads, out=self.a)
-            strips.value(*self.pole, self.rungs, self.full_values.array, self.first)
-            self.full_values.give()
+            for rungs, values in zip(self.rungs, self.full_values, strict=True):
+                strips.value(*self.pole, rungs, values, self.first)
         return torch.baddbmm(self.intercept, self.linear, self.straight).baddbmm_(self.head, self.ladders)
 
     @cached_property
@@ -172,7 +178,7 @@ class _WayBack:
         if form.has_full:
             self.by_a = torch.empty_like(form.a)
             self.by_rungs = form.by_rung(self.by_a)
-            self.by_full_values = _Block(self.by_v[:, p + count :], (len(form.v), -1))
+            self.by_full_values = form.flat(self.by_v[:, p + count :])
             self.reads = form.reads.transpose(1, 2)
             width = form.reads.shape[1]
             # What the full ladders read and the weights they read it by; the features' own only where asked for.
@@ -180,8 +186,8 @@ class _WayBack:
                 (self.by_v[:, first:width], form.of_full[0][:, :, first:].transpose(1, 2)) for first in (p, 0)
             ]
         if form.has_curves:
-            self.by_curve_values = _Block(self.by_v[:, p : p + count], form.by_curve)
-            self.by_curves = [t.numpy() for t in by_curves]
+            self.by_curve_values = form.by_curve(self.by_v[:, p : p + count])
+            self.by_curves = _each(*by_curves)
             self.no_features = form.features.new_empty(len(form.features), 0).numpy()
 
     def go(self, g: Tensor, with_x: bool) -> Tensor | None:
@@ -194,7 +200,8 @@ class _WayBack:
         if with_x:
             torch.bmm(self.linear, g, out=self.by_v[:, :p])
         if form.has_full:
-            strips.sensitivity_products(*form.pole, self.by_full_values.take(), form.rungs, self.by_rungs, form.first)
+            for values, rungs, by_rungs in zip(self.by_full_values, form.rungs, self.by_rungs, strict=True):
+                strips.sensitivity_products(*form.pole, values, rungs, by_rungs, form.first)
             torch.bmm(self.by_a, self.reads, out=self.by_full[0])
             torch.sum(self.by_a, 2, keepdim=True, out=self.by_full[1])
             by_reads, weight = self.by_reads[with_x]
@@ -204,33 +211,16 @@ class _WayBack:
         if form.has_curves:
             by_features = torch.zeros_like(form.features) if with_x else None
             into = self.no_features if by_features is None else by_features.numpy()
-            strips.feature_gradients(*form.pole, self.by_curve_values.take(), *form.of_curves, into, *self.by_curves)
+            for values, own, by_own in zip(self.by_curve_values, form.of_curves, self.by_curves, strict=True):
+                strips.feature_gradients(*form.pole, values, *own, into, *by_own)
             if by_x is not None and by_features is not None:
                 by_x.index_add_(0, form.model.curved, by_features)
         return None if by_x is None else by_x.T
 
 
-class _Block:
-    """Some rows of (members, rows, n) as one array of another shape, for a kernel to read or to write.
-
-    Rows of several members do not lie side by side: they are copied to and fro.
-    """
-
-    def __init__(self, rows: Tensor, shape: tuple[int, ...]) -> None:
-        self.rows = rows
-        self.apart = None if rows.is_contiguous() else torch.empty(rows.shape, dtype=rows.dtype)
-        self.array = (rows if self.apart is None else self.apart).view(shape).numpy()
-
-    def take(self) -> Any:
-        """The array, with what the rows hold."""
-        if self.apart is not None:
-            self.apart.copy_(self.rows)
-        return self.array
-
-    def give(self) -> None:
-        """Put what the array holds into the rows."""
-        if self.apart is not None:
-            self.rows.copy_(self.apart)
+def _each(*tensors: Tensor) -> list[tuple[Any, ...]]:
+    """The arrays of each member, (1, ...), of tensors (members, ...)."""
+    return list(zip(*([own.numpy() for own in t.split(1)] for t in tensors), strict=True))
 
 
 class _Scores(torch.autograd.Function):
