@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 __all__ = ["STRIP", "Array", "jit", "jit_parallel", "jit_sum", "part", "team"]
 
 STRIP = 512
-PARALLEL_FROM = 262_144  # elements below which starting a second thread costs more than it saves
+PARALLEL_FROM = 131_072  # elements below which starting a second thread costs more than it saves
 
 Array = NDArray[Any]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
