@@ -35,11 +35,13 @@ class MemberSteps:
 
     def __init__(self, model: CoFrNet, loss: Loss, data: Rows, clip_norm: float | None = None) -> None:
         self.model = model
-        weights = [None if data.weight is None else data.weight.reshape(len(data), -1)] * model.spec.n_members
-        self.each = [
-            _Member(model.member(i), loss, data, None if w is None else w[:, i % w.shape[1]], clip_norm)
-            for i, w in enumerate(weights)
-        ]
+        name, count = compiled_name(loss), model.spec.n_members
+        assert name is not None
+        targets: Tensor = loss.targets(data.y, model.spec.n_outputs)  # type: ignore[attr-defined]
+        rows = [t.contiguous() for t in (data.x, targets)]
+        weight = data.x.new_empty(0, count) if data.weight is None else data.weight.reshape(len(data), -1)
+        weights = weight.expand(-1, count).unbind(1)
+        self.each = [_Member(model.member(i), name, rows, weights[i], clip_norm) for i in range(count)]
         self.crew = crew()
         self.threads = min(len(self.each), torch.get_num_threads())
         self._pool = ThreadPoolExecutor(self.threads, "cofrnet-member")
@@ -130,8 +132,10 @@ class MemberSteps:
 class _Member:
     """One member, its optimizer, and all that its steps read and write, as arrays."""
 
-    def __init__(self, model: CoFrNet, loss: Loss, data: Rows, weight: Tensor | None, clip_norm: float | None) -> None:
-        form = fused.closed_form(model, data.x[:1])
+    def __init__(
+        self, model: CoFrNet, loss: str, rows: Sequence[Tensor], weight: Tensor, clip_norm: float | None
+    ) -> None:
+        form = fused.closed_form(model, rows[0][:1])
         assert form is not None
         self.model, self.optimizer = model, Optimizer(model)
         self.kernels: Any = form.kernels.descent
@@ -146,14 +150,9 @@ class _Member:
         shape = (0, 1, 1) if full is None else (rungs, full.n_ladders, full.n_features)
         self.layout = own.in_matrices, own.decayed, shape
         curved = torch.arange(spec.n_features) if model._curved is None else model._curved
-        targets = loss.targets(data.y, spec.n_outputs)  # type: ignore[attr-defined]
-        weight = data.x.new_empty(0) if weight is None else weight
-        table = (t.contiguous().numpy() for t in (data.x, targets, weight, curved))
-        self.table = self.kernels.Table(*table)
-        name = compiled_name(loss)
-        assert name is not None
+        self.table = self.kernels.Table(*(t.contiguous().numpy() for t in (*rows, weight, curved)))
         first = full is not None and full.first
-        self.kind = self.kernels.LOSSES[name], rungs, first, *form.pole
+        self.kind = self.kernels.LOSSES[loss], rungs, first, *form.pole
         self.rule = self.kernels.Rule(*own.rule, clip_norm or 0.0)
 
     def descend(self, order: Any, ends: Any, plan: Any, stop: Any) -> float:
