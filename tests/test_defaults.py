@@ -71,6 +71,7 @@ def test_epochs_and_steps_by_rows():
 def test_small_tables_have_many_members_and_wide_ones_few():
     assert [automatic_members(n, 10) for n in (30, 1000, 2500, 5500, 1_000_000)] == [8, 8, 4, 2, 2]
     assert [automatic_members(500, columns) for columns in (1, 15, 60, 100, 110, 5000)] == [8, 8, 2, 2, 1, 1]
+    assert [automatic_members(n, 10, pairs=True) for n in (1000, 5500, 12_000)] == [8, 2, 1]
 
 
 def test_few_rows_without_any_straight_line_are_learnt():

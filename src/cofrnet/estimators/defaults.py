@@ -37,16 +37,16 @@ MOST_WIDTH, MOST_OF_MATRICES = 5.0, 1.5  # how many times that decay at most; ti
 FEW_STEPS = 400  # of a whole training; fewer cannot hold weights against as much decay
 
 
-def automatic_members(n: int, columns: int) -> int:
+def automatic_members(n: int, columns: int, pairs: bool = False) -> int:
     """How many members a fit to n rows has, if the user leaves it to us: as many as take little time.
 
-        140 000 / ((n + 500) columns), from 2 to 8; from 1 where there are more than 100 columns
+        140 000 / ((n + 500) columns), from 2 to 8; from 1 with ladders of pairs, or more than 100 columns
 
     Means of members vary less than each of them, and what members hold out in turn tells more than one such part; both
-    matter most where rows are few. Two are trained side by side in little more time than one; but many columns keep
-    all threads busy with one.
+    matter most where rows are few. Two are trained side by side in little more time than one; but not where there are
+    pairs, and many columns keep all threads busy with one.
     """
-    fewest = FEWEST_MEMBERS if columns <= WIDE else 1
+    fewest = 1 if pairs or columns > WIDE else FEWEST_MEMBERS
     return min(max(READ_BY_MEMBERS // ((n + ROWS_OF_STEPS) * columns), fewest), MOST_MEMBERS)
 
 

@@ -117,8 +117,8 @@ class MemberSteps:
 
     def _of_each(self, function: Callable[[int, _Member], T]) -> list[T]:
         """What a function gives for every member; whatever ends the wait for it, such as Ctrl-C, ends their work."""
-        given = [self._pool.submit(function, *own) for own in enumerate(self.each)]
         try:
+            given = [self._pool.submit(function, *own) for own in enumerate(self.each)]
             return [own.result() for own in given]
         except BaseException:
             self._stop[0] = 1
