@@ -1,5 +1,6 @@
 """Compiled steps: the same numbers as steps by torch, for any number of threads; Ctrl-C ends them."""
 
+import math
 import signal
 import threading
 
@@ -14,6 +15,7 @@ from cofrnet.training import (
     MultinomialLogLoss,
     Rows,
     SquaredError,
+    threads,
     train,
 )
 from cofrnet.training.members import MemberSteps
@@ -80,8 +82,8 @@ def test_compiled_steps_are_those_of_torch(fields, kind, members, weights, monke
 
 def test_numbers_of_threads_do_not_matter():
     states, before = [], torch.get_num_threads()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
+    for count in (1, 2):
+        torch.set_num_threads(count)
         try:
             states.append(trained(some_rows(1, "of members", 3), LogLoss(), 1, n_members=3)[0])
         finally:
@@ -126,3 +128,41 @@ def test_interrupt_ends_the_steps_at_once(members):
     assert found.interrupted
     assert not any(thread.name.startswith("cofrnet-member") for thread in threading.enumerate())
     assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
+
+
+def test_what_a_callback_changes_is_trained_on():
+    def change(epoch):
+        with torch.no_grad():
+            epoch.model.linear.fill_(5.0)
+
+    data, model = some_rows(1, "none", 1), CoFrNet(n_features=5, n_members=2, generator=seeded())
+    options = LoopOptions(2, 64, learning_rate=1e-6, weight_decay=0.0)
+    losses = train(model, LogLoss(), data, options=options, generator=seeded(), callbacks=[change]).history["loss"]
+    assert losses[1] > losses[0] + 1
+
+
+def test_a_member_without_validation_rows_has_no_loss_of_them():
+    data, model = some_rows(1, "of members", 2), CoFrNet(n_features=5, n_members=2, generator=seeded())
+    weight = data.weight.clone()
+    weight[:, 1] = 0
+    held = Rows(data.x, data.y, weight)
+    found = train(model, LogLoss(), data, validation=held, options=LoopOptions(2, 64), generator=seeded())
+    assert all(math.isnan(value) for value in found.history["validation_loss"])
+
+
+def test_a_limit_of_blas_that_fails_is_set_the_next_time(monkeypatch):
+    def fails():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "_blas", fails)
+        with pytest.raises(KeyboardInterrupt), threads.one_thread_of_blas():
+            pass
+
+    def counts():
+        return [library["num_threads"] for library in threads._blas().info()]
+
+    before = counts()
+    with threads.one_thread_of_blas(), threads.one_thread_of_blas():
+        assert set(counts()) == {1}
+    assert counts() == before

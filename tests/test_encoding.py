@@ -293,3 +293,14 @@ def test_arrow_columns_are_read_as_they_are():
     codes, levels = dictionary(pa.chunked_array([["a", None], ["b", "a"]]))
     assert codes.tolist() == [0, -1, 1, 0]
     assert levels == ["a", "b"]
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">i4", "f2", "u1", np.longdouble])
+def test_numbers_of_pandas_are_numbers_however_they_are_stored(dtype):
+    import pandas as pd
+
+    (column,) = as_columns(pd.DataFrame({"a": np.arange(5).astype(dtype)}))
+    assert not is_categorical(column)
+    found = numbers(column, "a")
+    assert found.dtype == np.float64
+    assert found.tolist() == [0, 1, 2, 3, 4]

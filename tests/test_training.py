@@ -70,10 +70,11 @@ def test_loss_falls_and_the_seed_decides(wave):
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_torch_global_generator_is_not_touched(wave):
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_torch_global_generator_is_not_touched(wave, dropout):
     data, validation = wave
     state = torch.get_rng_state()
-    model = small(dropout=0.2)
+    model = small(dropout=dropout)
     model.dropout.generator = seeded(1)
     train(model, MultinomialLogLoss(), data, validation=validation, options=OPTIONS, generator=seeded())
     assert torch.equal(torch.get_rng_state(), state)

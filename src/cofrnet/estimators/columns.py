@@ -80,6 +80,8 @@ def is_categorical(column: Any) -> bool:
     """Whether a column is categorical by its type."""
     if isinstance(column, np.ndarray):
         return column.dtype.kind in "OUST" and _has_labels(column)
+    if _in_numpy(column.to_native()):
+        return False
     import narwhals as nw
 
     dtype = column.dtype

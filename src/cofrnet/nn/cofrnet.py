@@ -210,7 +210,8 @@ class CoFrNet(nn.Module):
         """A CoFrNet that is one of the members, with parameters of its own."""
         if not 0 <= index < self.spec.n_members:
             raise ValueError(f"index must be from 0 to {self.spec.n_members - 1}; got index={index}.")
-        one = CoFrNet(replace(self.spec, n_members=1), device=self.head.device, dtype=self.head.dtype)
+        factory: dict[str, Any] = {"device": self.head.device, "dtype": self.head.dtype}
+        one = CoFrNet(replace(self.spec, n_members=1), generator=torch.Generator(), **factory)  # not torch's own
         if self.spec.n_members == 1:
             one.load_state_dict(self.state_dict())
         else:

@@ -72,14 +72,13 @@ class LogLoss:
         losses = functional.softplus(scores).addcmul_(scores, target, value=-1)
         return losses.squeeze(-1), torch.sigmoid(scores).sub_(target)
 
-    def targets(self, y: Tensor, q: int) -> Tensor:
-        """What the slopes are taken from, (n, q)."""
+    def targets(self, y: Tensor, q: int, dtype: torch.dtype) -> Tensor:
+        """y, smoothed, (n, q)."""
         target = y if self.smoothing == 0 else y * (1 - self.smoothing) + self.smoothing / 2
-        return target.float().view(-1, q)
+        return target.to(dtype).view(-1, q)
 
     def _target(self, scores: Tensor, y: Tensor) -> Tensor:
-        target = y if self.smoothing == 0 else y * (1 - self.smoothing) + self.smoothing / 2
-        return target.to(scores.dtype).view(-1, 1, 1)
+        return self.targets(y, 1, scores.dtype).unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,13 @@ class MultinomialLogLoss:
     def with_slopes(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The losses and their slopes, e^{s_c} / sum e^s - [c = y], y smoothed."""
         logarithms = functional.log_softmax(scores, -1)
-        target = self.targets(y, scores.shape[-1]).to(scores.dtype).unsqueeze(1)
+        target = self.targets(y, scores.shape[-1], scores.dtype).unsqueeze(1)
         losses = (logarithms * target).sum(-1).neg_()
         return losses, logarithms.exp_().sub_(target)
 
-    def targets(self, y: Tensor, q: int) -> Tensor:
+    def targets(self, y: Tensor, q: int, dtype: torch.dtype) -> Tensor:
         """The share that each class has of every row, (n, q)."""
-        target = functional.one_hot(y, q).float()
+        target = functional.one_hot(y, q).to(dtype)
         return target if self.smoothing == 0 else target * (1 - self.smoothing) + self.smoothing / q
 
 
@@ -126,9 +125,9 @@ class SquaredError:
         excess = scores - y.unsqueeze(1)
         return excess.square().mean(-1), excess * (2 / scores.shape[-1])
 
-    def targets(self, y: Tensor, q: int) -> Tensor:
-        """The targets, (n, q)."""
-        return y.float().view(-1, q)
+    def targets(self, y: Tensor, q: int, dtype: torch.dtype) -> Tensor:
+        """y, (n, q)."""
+        return y.to(dtype).view(-1, q)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ numbers are the same for any number of threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -30,16 +31,16 @@ T = TypeVar("T")
 class MemberSteps:
     """Steps of the members of a model, each by itself; used as `Steps` are.
 
-    They are taken by copies of the members. After every epoch the model has their numbers.
+    They are taken by copies of the members. These have the numbers of the model before an epoch; it has theirs after.
     """
 
     def __init__(self, model: CoFrNet, loss: Loss, data: Rows, clip_norm: float | None = None) -> None:
         self.model = model
         name, count = compiled_name(loss), model.spec.n_members
         assert name is not None
-        targets: Tensor = loss.targets(data.y, model.spec.n_outputs)  # type: ignore[attr-defined]
+        targets: Tensor = loss.targets(data.y, model.spec.n_outputs, data.x.dtype)  # type: ignore[attr-defined]
         rows = [t.contiguous() for t in (data.x, targets)]
-        weight = data.x.new_empty(0, count) if data.weight is None else data.weight.reshape(len(data), -1)
+        weight = data.x.new_empty(0, count) if data.weight is None else data.weight.reshape(len(data), -1).to(data.x)
         weights = weight.expand(-1, count).unbind(1)
         self.each = [_Member(model.member(i), name, rows, weights[i], clip_norm) for i in range(count)]
         self.crew = crew()
@@ -71,8 +72,7 @@ class MemberSteps:
         return {name: self._joined([s[name] for s in states]) if v.ndim else v for name, v in states[0].items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from a `state` and from the numbers that the model has."""
-        self._copy(from_model=True)
+        """Go on from a `state`; the numbers of the model are as they were with it."""
         divided = {name: self._divided(v) if v.ndim else [v] * len(self.each) for name, v in state.items()}
         for i, member in enumerate(self.each):
             member.optimizer.restore({name: vectors[i] for name, vectors in divided.items()})
@@ -103,6 +103,7 @@ class MemberSteps:
     def over(self, data: Source, batch_size: int, generator: torch.Generator, plan: Plan) -> Tensor:
         """Take a step of each member for each batch; returns the mean of the losses before it, of each member."""
         assert isinstance(data, Rows)
+        self._copy(from_model=True)  # a callback may have changed it
         order, ends = data.order(generator).numpy(), np.array(data.ends(batch_size))
         steps = np.array([plan(number) for number in range(len(ends) - 1)])
         with one_thread_of_blas():
@@ -112,7 +113,12 @@ class MemberSteps:
 
     def evaluate(self, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
         """Weighted means over the rows of functions of scores and targets, each (members,)."""
-        found = self._of_each(lambda i, member: evaluate(member.model, data.of_member(i), functions))
+
+        def of_member(i: int, member: _Member) -> list[Tensor]:
+            own, nothing = data.of_member(i), torch.tensor([math.nan])
+            return evaluate(member.model, own, functions) if len(own) else [nothing] * len(functions)
+
+        found = self._of_each(of_member)
         return [torch.cat(values) for values in zip(*found, strict=True)]
 
     def _of_each(self, function: Callable[[int, _Member], T]) -> list[T]:
@@ -153,7 +159,7 @@ class _Member:
         self.table = self.kernels.Table(*(t.contiguous().numpy() for t in (*rows, weight, curved)))
         first = full is not None and full.first
         self.kind = self.kernels.LOSSES[loss], rungs, first, *form.pole
-        self.rule = self.kernels.Rule(*own.rule, clip_norm or 0.0)
+        self.rule = self.kernels.Rule(*own.rule, float(clip_norm or 0.0))
 
     def descend(self, order: Any, ends: Any, plan: Any, stop: Any) -> float:
         """Take a step for each batch; returns the mean of their losses."""

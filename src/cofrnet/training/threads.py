@@ -46,9 +46,9 @@ class _OneThread:
 
     def __enter__(self) -> None:
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
+            if self._inside == 0:
                 self._limit = _blas().limit(limits=1)
+            self._inside += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
