@@ -68,10 +68,10 @@ def test_epochs_and_steps_by_rows():
     assert [options(n=14_000, goal=goal).max_epochs for goal in ("two classes", "classes", "numbers")] == [25, 50, 50]
 
 
-def test_small_tables_have_many_members_and_wide_ones_few():
-    assert [automatic_members(n, 10) for n in (30, 1000, 2500, 5500, 1_000_000)] == [8, 8, 4, 2, 2]
-    assert [automatic_members(500, columns) for columns in (1, 15, 60, 100, 110, 5000)] == [8, 8, 2, 2, 1, 1]
-    assert [automatic_members(n, 10, pairs=True) for n in (1000, 5500, 12_000)] == [8, 2, 1]
+def test_small_tables_have_members():
+    assert [automatic_members(n, 10) for n in (30, 2600, 5500, 11_000, 12_000)] == [8, 8, 4, 2, 2]
+    assert [automatic_members(n, 10) for n in (12_300, 1_000_000)] == [1, 1]
+    assert [automatic_members(500, columns) for columns in (1, 30, 110, 5000)] == [8, 8, 2, 1]
 
 
 def test_few_rows_without_any_straight_line_are_learnt():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -398,9 +398,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             return self.model_.spec.n_members
         if self.strategy == "boosted" or has_fewer_ladders(self.variant, self.n_ladders, self.ladders_per_feature):
             return 1
-        wanted = self.interactions
-        pairs = len(wanted) if isinstance(wanted, Sized) else wanted
-        return automatic_members(n, columns, pairs=pairs != 0)
+        return automatic_members(n, columns)
 
     def _spec(self, pairs: Sequence[tuple[int, int]] = (), members: int | None = None) -> CoFrNetSpec:
         """What the model is made of; of `members`, as many as asked for, or one, where they are not counted yet."""
