@@ -16,16 +16,16 @@ from cofrnet.compiled.jit import STRIP, Array, jit, part
 from cofrnet.compiled.strips import (
     _add_multiple,
     _copy,
-    _far,
     _feature_gradients,
     _feature_value,
     _products_strip,
     _sum,
     _value_strip,
+    scalars,
 )
 from cofrnet.compiled.vectors import _adamw_part, _scale, dot
 
-__all__ = ["LOSSES", "Numbers", "Rule", "Table", "Vectors", "descend", "prepare_descent"]
+__all__ = ["LOSSES", "Numbers", "Rule", "Table", "Vectors", "descend", "prepare_descent", "scalars"]
 
 LOSSES = {"logistic": 0, "multinomial": 1, "squared": 2}
 
@@ -319,7 +319,7 @@ def _step(
 
 
 @jit
-def _descend(
+def descend(
     w: Numbers,
     by: Numbers,
     vectors: Vectors,
@@ -340,6 +340,14 @@ def _descend(
     rule: Rule,
     stop: Array,
 ) -> float:
+    """Take a step for each batch; returns the mean of their losses.
+
+    `w` and `by` share memory with the values and the gradient of `vectors`, of which the first `in_matrices` numbers
+    are matrices of a `shape` (count, rows, columns), and the next `decayed` shrink. Batch i has the rows
+    order[ends[i] : ends[i+1]], and its step is plan[i], (3,), after `count` earlier ones. A full ladder has
+    `rungs_each` rungs, rung 0 among them if `first`; `epsilon` and `far` are the `scalars` of their numbers. A `stop`
+    (1,) that is not 0 any more ends the work after a step.
+    """
     most = 0
     for i in range(len(plan)):
         most = max(most, ends[i + 1] - ends[i])
@@ -360,42 +368,6 @@ def _descend(
     return total / len(plan)
 
 
-def descend(
-    w: Numbers,
-    by: Numbers,
-    vectors: Vectors,
-    in_matrices: int,
-    decayed: int,
-    shape: tuple[int, int, int],
-    table: Table,
-    order: Array,
-    ends: Array,
-    plan: Array,
-    count: int,
-    loss: int,
-    rungs_each: int,
-    first: bool,
-    epsilon: float,
-    smooth: bool,
-    rule: Rule,
-    stop: Array,
-) -> float:
-    """Take a step for each batch; returns the mean of their losses.
-
-    `w` and `by` share memory with the values and the gradient of `vectors`, of which the first `in_matrices` numbers
-    are matrices of a `shape` (count, rows, columns), and the next `decayed` shrink. Batch i has the rows
-    order[ends[i] : ends[i+1]], and its step is plan[i], (3,), after `count` earlier ones. A full ladder has
-    `rungs_each` rungs, rung 0 among them if `first`. A `stop` (1,) that is not 0 any more ends the work after a step.
-    """
-    dtype = vectors.values.dtype
-    return float(
-        _descend(
-            w, by, vectors, in_matrices, decayed, shape, table, order, ends, plan, count, loss, rungs_each, first,
-            dtype.type(epsilon), _far(dtype), smooth, rule, stop,
-        )
-    )  # fmt: skip
-
-
 def prepare_descent() -> None:
     """Compile what is here for float32, for one step of the smallest model."""
     w, by = (
@@ -409,4 +381,5 @@ def prepare_descent() -> None:
     table = Table(one, one, one[0], np.zeros(1, dtype=np.int64))
     rule = Rule((0.9, 0.999), (0.8, 0.999), 1e-8, 1e-16, 0.2, 4.0, (3.0, -4.0, 2.0), 1, 64, 1.0)
     order, ends, plan, stop = np.zeros(1, np.int64), np.array([0, 1]), np.ones((1, 3)), np.zeros(1, np.int64)
-    descend(w, by, vectors, 2, 1, (1, 1, 2), table, order, ends, plan, 0, 0, 1, False, 1.0, True, rule, stop)
+    kind = (0, 1, False, *scalars(one, 1.0), True)
+    descend(w, by, vectors, 2, 1, (1, 1, 2), table, order, ends, plan, 0, *kind, rule, stop)

@@ -26,6 +26,7 @@ __all__ = [
     "feature_values",
     "integrated_sensitivities",
     "prepare_strips",
+    "scalars",
     "sensitivity_products",
     "value",
 ]
@@ -413,7 +414,7 @@ def _gradients_parallel(
 # All strips, on as many threads as pay. Arrays are C-contiguous and of one dtype; results are written to the last ones.
 
 
-def _scalars(a: Array, epsilon: float) -> tuple[Any, Any]:
+def scalars(a: Array, epsilon: float) -> tuple[Any, Any]:
     """Epsilon, and the |t| from which r(t) = 1/t, in the dtype of the array."""
     return a.dtype.type(epsilon), _far(a.dtype)
 
@@ -429,24 +430,24 @@ def _strips(a: Array) -> int:
 
 def value(epsilon: float, smooth: bool, a: Array, f: Array, first: bool = True) -> None:
     """Values f (outer, inner) of ladders a (outer, rungs, inner); without `first`, rung 0 is 0 and not among them."""
-    team.run(_value_serial, _value_parallel, a.size, _strips(a), a, f, *_scalars(a, epsilon), smooth, first)
+    team.run(_value_serial, _value_parallel, a.size, _strips(a), a, f, *scalars(a, epsilon), smooth, first)
 
 
 def sensitivity_products(epsilon: float, smooth: bool, g: Array, a: Array, out: Array, first: bool = True) -> None:
     """g (outer, inner) times the sensitivities of ladders a (outer, rungs, inner), in the shape of a."""
-    arguments = (_strips(a), g, a, out, *_scalars(a, epsilon), smooth, first)
+    arguments = (_strips(a), g, a, out, *scalars(a, epsilon), smooth, first)
     team.run(_products_serial, _products_parallel, a.size, *arguments)
 
 
 def feature_values(epsilon: float, smooth: bool, x: Array, w: Array, b: Array, f: Array) -> None:
     """Values f (members, p, m, n) of single-feature ladders: x (p, n), w and b (members, d+1, p, m)."""
-    arguments = (len(x), x, w, b, f, *_scalars(x, epsilon), smooth)
+    arguments = (len(x), x, w, b, f, *scalars(x, epsilon), smooth)
     team.run(_features_serial, _features_parallel, f.size * w.shape[1], *arguments)
 
 
 def feature_slopes(epsilon: float, smooth: bool, x: Array, w: Array, b: Array, f: Array) -> None:
     """Derivatives of single-feature ladders by their feature; shapes as in `feature_values`."""
-    arguments = (len(x), x, w, b, f, *_scalars(x, epsilon), smooth)
+    arguments = (len(x), x, w, b, f, *scalars(x, epsilon), smooth)
     team.run(_slopes_serial, _slopes_parallel, f.size * w.shape[1], *arguments)
 
 
@@ -454,7 +455,7 @@ def feature_gradients(
     epsilon: float, smooth: bool, g: Array, x: Array, w: Array, b: Array, by_x: Array, by_w: Array, by_b: Array
 ) -> None:
     """Gradients of sum(g f) by x, unless `by_x` is empty, by w and by b; g (members, p, m, n)."""
-    arguments = (len(x), g, x, w, b, by_x, by_w, by_b, *_scalars(x, epsilon), smooth)
+    arguments = (len(x), g, x, w, b, by_x, by_w, by_b, *scalars(x, epsilon), smooth)
     team.run(_gradients_serial, _gradients_parallel, g.size * w.shape[1], *arguments)
 
 
@@ -462,7 +463,7 @@ def integrated_sensitivities(
     epsilon: float, smooth: bool, a: Array, step: Array, nodes: Array, shares: Array, out: Array
 ) -> None:
     """Sums over nodes of share times the sensitivities at a + node * step; a, step and out (outer, d+1, inner)."""
-    arguments = (_strips(a), a, step, nodes, shares, out, *_scalars(a, epsilon), smooth)
+    arguments = (_strips(a), a, step, nodes, shares, out, *scalars(a, epsilon), smooth)
     team.run(_integrated_serial, _integrated_parallel, a.size * len(nodes), *arguments)
 
 

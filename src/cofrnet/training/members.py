@@ -158,14 +158,16 @@ class _Member:
         curved = torch.arange(spec.n_features) if model._curved is None else model._curved
         self.table = self.kernels.Table(*(t.contiguous().numpy() for t in (*rows, weight, curved)))
         first = full is not None and full.first
-        self.kind = self.kernels.LOSSES[loss], rungs, first, *form.pole
+        epsilon, smooth = form.pole
+        scalars = self.kernels.scalars(self.vectors.values, epsilon)
+        self.kind = self.kernels.LOSSES[loss], rungs, first, *scalars, smooth
         self.rule = self.kernels.Rule(*own.rule, float(clip_norm or 0.0))
 
     def descend(self, order: Any, ends: Any, plan: Any, stop: Any) -> float:
         """Take a step for each batch; returns the mean of their losses."""
         own = self.optimizer
         arguments = (*self.arrays, self.vectors, *self.layout, self.table, order, ends, plan, own.count, *self.kind)
-        loss: float = self.kernels.descend(*arguments, self.rule, stop)
+        loss = float(self.kernels.descend(*arguments, self.rule, stop))
         own.count += len(plan)
         return loss
 
