@@ -278,6 +278,17 @@ def test_many_values_are_scaled_as_few_are(scale, offset):
         assert (np.diff(found[np.argsort(x)][:-1]) >= -1e-12).all()
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 511, 514, 20_001])
+def test_compiled_scaling_is_that_of_numpy(n):
+    rng = np.random.default_rng(n)
+    knots = np.unique(rng.normal(size=150))
+    column = NumericColumn("x", tuple(knots), tuple(np.cumsum(rng.random(len(knots)))))
+    x = np.where(
+        rng.random(n) < 0.2, rng.choice([np.nan, -9.0, 9.0, knots[0], knots[7], knots[-1]], n), rng.normal(size=n)
+    )
+    np.testing.assert_allclose(column.scaled(x), np.interp(x, column.knots, column.values), rtol=1e-12)
+
+
 def test_arrow_columns_are_read_as_they_are():
     moments = [dt.datetime(2024, 5, 6, 7, 8, 9), None, dt.datetime(1960, 1, 1), dt.datetime(9999, 12, 31)]
     days = [19849 + (7 * 3600 + 8 * 60 + 9) / 86_400, np.nan, -3653.0, 2_932_896.0]

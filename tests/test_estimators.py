@@ -221,6 +221,17 @@ def test_a_row_alone_scores_as_among_others(parameters):
     assert np.array_equal(model.decision_function(X.iloc[100:200]), together[100:200])
 
 
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_fits_where_torch_takes_no_gradients(context):
+    X, y, _ = messy(200)
+    expected = CoFrNetClassifier(**QUICK).fit(X, y).predict_proba(X)
+    with context():
+        fitted = CoFrNetClassifier(**QUICK).fit(X, y)
+        assert fitted.explain_local(X[:5]).values.shape == (5, 1, X.shape[1])
+    np.testing.assert_array_equal(fitted.predict_proba(X), expected)
+    fitted.partial_fit(X, y)
+
+
 def test_pickle_joblib_and_clone(tmp_path):
     X, y, _ = messy()
     model = CoFrNetClassifier(**QUICK).fit(X, y)

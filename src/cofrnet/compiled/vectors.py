@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from cofrnet.compiled.jit import STRIP, Array, jit, jit_parallel, jit_sum, team
+from cofrnet.compiled.jit import STRIP, Array, jit, jit_parallel, jit_sum, part, team
 
 PART = 65_536  # numbers of a step that a thread takes at once
 
@@ -24,21 +24,33 @@ def dot(s: Array, x: Array) -> Any:
     return total
 
 
+@part
+def _on_piece(t: float, piece: int, starts: Array, values: Array, slopes: Array, last: float) -> Any:
+    if t < starts[0]:
+        t = starts[0]
+    if t > last:
+        t = last
+    return values[piece] + slopes[piece] * (t - starts[piece])
+
+
 @jit
 def _piecewise_strip(
     strip: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
 ) -> None:
-    first = starts[0]
-    for i in range(strip * STRIP, min((strip + 1) * STRIP, len(x))):
-        t = x[i]
-        piece = 0
-        for step in (128, 64, 32, 16, 8, 4, 2, 1):  # a search without branches: the compiler interleaves rows
-            piece += step * (starts[piece + step] <= t)
-        if t < first:
-            t = first
-        if t > last:
-            t = last
-        out[i] = values[piece] + slopes[piece] * (t - starts[piece])
+    stop = min((strip + 1) * STRIP, len(x))
+    for i in range(strip * STRIP, stop, 4):  # a search without branches; one row alone would wait at every step of it
+        j, k, m = min(i + 1, stop - 1), min(i + 2, stop - 1), min(i + 3, stop - 1)
+        t, u, v, w = x[i], x[j], x[k], x[m]
+        of_t = of_u = of_v = of_w = 0
+        for step in (128, 64, 32, 16, 8, 4, 2, 1):
+            of_t += step * (starts[of_t + step] <= t)
+            of_u += step * (starts[of_u + step] <= u)
+            of_v += step * (starts[of_v + step] <= v)
+            of_w += step * (starts[of_w + step] <= w)
+        out[i] = _on_piece(t, of_t, starts, values, slopes, last)
+        out[j] = _on_piece(u, of_u, starts, values, slopes, last)
+        out[k] = _on_piece(v, of_v, starts, values, slopes, last)
+        out[m] = _on_piece(w, of_w, starts, values, slopes, last)
 
 
 @jit
@@ -99,9 +111,9 @@ def _adamw_part(values: Array, gradient: Array, mean: Array, square: Array, deca
 
 @jit_parallel
 def _adamw_parallel(values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array) -> None:
-    for part in prange(-(-values.size // PART)):
-        own = slice(part * PART, (part + 1) * PART)
-        _adamw_part(values[own], gradient[own], mean[own], square[own], decayed - part * PART, numbers)
+    for block in prange(-(-values.size // PART)):
+        own = slice(block * PART, (block + 1) * PART)
+        _adamw_part(values[own], gradient[own], mean[own], square[own], decayed - block * PART, numbers)
 
 
 def adamw(

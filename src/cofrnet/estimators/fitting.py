@@ -40,15 +40,17 @@ FEWEST_IN_TURN = 40  # of all members together, each of which has only a few of 
 
 @contextmanager
 def unharmed(estimator: Any, goes_on: bool) -> Iterator[None]:
-    """What an estimator has learned before stays as it is, if what follows fails.
+    """What an estimator has learned before stays as it is, if what follows fails; gradients are taken in any case.
 
-    Where training `goes_on` from the weights there are, they are put back.
+    Where training `goes_on` from the weights there are, they are put back. The caller may be within `torch.no_grad` or
+    `torch.inference_mode`, which hold for what it does with torch itself.
     """
     before = dict(vars(estimator))
     model = before.get("model_") if goes_on else None
     weights = None if model is None else {name: value.clone() for name, value in model.state_dict().items()}
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
     except BaseException:  # Ctrl-C among them, where the epoch loop does not look after it
         vars(estimator).clear()
         vars(estimator).update(before)
