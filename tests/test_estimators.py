@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_class_weight
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor, load
+from cofrnet.estimators.defaults import N_LADDERS
 from cofrnet.estimators.interactions import stands_out
 from cofrnet.training import FitInterruptedWarning
 
@@ -147,7 +148,7 @@ def test_members_left_to_us_are_many_where_rows_are_few():
     for settings, members in [
         ({"variant": "D", "n_ladders": 1}, 8),
         ({"variant": "F", "ladders_per_feature": 1}, 8),
-        ({"n_ladders": 31}, 1),
+        ({"n_ladders": N_LADDERS - 1}, 1),
         ({"variant": "D", "ladders_per_feature": 2}, 1),
     ]:
         model = CoFrNetRegressor(max_epochs=1, **settings).fit(X[:300], y[:300])
