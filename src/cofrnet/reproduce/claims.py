@@ -23,7 +23,7 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         str(depth): {"variant": "DL", "n_ladders": depth - 1} for depth in (2, 4, 8, 12, 25, 50)
     },
     "depth of S": {str(depth): {"depth": depth} for depth in (1, 2, 3, 4, 6, 12)},
-    "full ladders of S": {str(count): {"n_ladders": count} for count in (4, 16, 32, 96)},
+    "full ladders of S": {str(count): {"n_ladders": count} for count in (4, 12, 28, 84)},
     "epsilon, smooth": {str(epsilon): {"epsilon": epsilon} for epsilon in (0.1, 0.3, 1.0, 3.0)},
     "epsilon, clamp": {str(epsilon): {"pole": "clamp", "epsilon": epsilon} for epsilon in (0.01, 0.1, 0.3, 1.0)},
     "variant": {variant: {"variant": variant} for variant in ("F", "D", "DL", "S")},
