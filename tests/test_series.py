@@ -158,7 +158,7 @@ def test_series_of_an_estimator_is_the_estimator_near_the_centre(fitted):
             series = model.power_series(order, center=row, features=["a", "b"])
             errors = [
                 series.error(row.assign(a=row["a"] + 2 * step, b=row["b"] - 0.5 * step))["largest"]
-                for step in (0.04, 0.02)
+                for step in (0.01, 0.005)
             ]
             assert errors[1] < errors[0] / 2 ** (order + 0.7)
         gradient = model.explain_local(row, method="gradient").values[0, 0]
