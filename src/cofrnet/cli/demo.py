@@ -67,8 +67,9 @@ def demo(
     lines = [(method, f"{own['accuracy']:.3f}", f"{own['log_loss']:.3f}") for method, own in methods.items()]
     title = f"Waveform: {rows} rows to fit, {len(y_test)} to test"
     print_table(("method", "accuracy", "log-loss"), lines, title)
+    ladders = spec.n_members * spec.total_ladders
     tell(
-        f"The limit is {BAYES_LIMIT} over endless rows. The CoFrNet has {spec.total_ladders} ladders and "
+        f"The limit is {BAYES_LIMIT} over endless rows. The CoFrNet has {ladders} ladders and "
         f"{spec.n_parameters} parameters and was fitted in {seconds:.1f} s."
     )
     results: dict[str, Any] = {
