@@ -398,8 +398,11 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
             return self.model_.spec.n_members
         if self.strategy == "boosted" or has_fewer_ladders(self.variant, self.n_ladders, self.ladders_per_feature):
             return 1
-        pairs = np.ndim(self.interactions) > 0 or self.interactions != 0
-        return automatic_members(n, columns, bool(pairs))
+        return automatic_members(n, columns, self._wants_pairs)
+
+    @property
+    def _wants_pairs(self) -> bool:
+        return bool(np.ndim(self.interactions) > 0 or self.interactions != 0)
 
     def _spec(self, pairs: Sequence[tuple[int, int]] = (), members: int | None = None) -> CoFrNetSpec:
         """What the model is made of; of `members`, as many as asked for, or one, where they are not counted yet."""

@@ -377,7 +377,7 @@ device, random_state, verbose
     def _solves_least_squares(self, data: Rows) -> bool:
         solvers = ("auto", "adamw", "least_squares")
         require(self.solver in solvers, "solver", self.solver, "auto, adamw or least_squares")
-        unconstrained = self.monotonic_cst is None and np.ndim(self.interactions) == 0 and self.interactions == 0
+        unconstrained = self.monotonic_cst is None and not self._wants_pairs
         unconstrained = unconstrained and self.strategy == "joint"
         by_epochs = {"bootstrap": self.bootstrap, "checkpoint": self.checkpoint, "callbacks": self.callbacks}
         asked = [name for name, value in by_epochs.items() if value]
