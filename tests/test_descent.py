@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 
+from cofrnet.compiled import blas
 from cofrnet.nn import CoFrNet
 from cofrnet.training import (
     FitInterruptedWarning,
@@ -15,7 +16,6 @@ from cofrnet.training import (
     MultinomialLogLoss,
     Rows,
     SquaredError,
-    threads,
     train,
 )
 from cofrnet.training.members import MemberSteps
@@ -155,14 +155,14 @@ def test_a_limit_of_blas_that_fails_is_set_the_next_time(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(threads, "_blas", fails)
-        with pytest.raises(KeyboardInterrupt), threads.one_thread_of_blas():
+        patch.setattr(blas, "_blas", fails)
+        with pytest.raises(KeyboardInterrupt), blas.one_thread_of_blas():
             pass
 
     def counts():
-        return [library["num_threads"] for library in threads._blas().info()]
+        return [library["num_threads"] for library in blas._blas().info()]
 
     before = counts()
-    with threads.one_thread_of_blas(), threads.one_thread_of_blas():
+    with blas.one_thread_of_blas(), blas.one_thread_of_blas():
         assert set(counts()) == {1}
     assert counts() == before

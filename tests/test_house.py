@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "compiled": {"errors"},
     "core": {"errors", "compiled"},
     "nn": {"errors", "compiled", "core"},
-    "training": {"errors", "core", "nn", "files", "images"},
+    "training": {"errors", "compiled", "core", "nn", "files", "images"},
     "explain": {"errors", "core", "nn"},
     "export": {"errors", "core", "nn", "explain", "files"},
     "report": {"errors", "explain", "export"},

@@ -13,46 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cofrnet.compiled.jit import STRIP, Array, jit, part
-from cofrnet.compiled.strips import (
-    _add_multiple,
-    _copy,
-    _feature_gradients,
-    _feature_value,
-    _products_strip,
-    _sum,
-    _value_strip,
-    scalars,
-)
+from cofrnet.compiled.scores import Kind, Numbers, add_to_rows, curved_inputs, fill_in_ladders, member_of, smallest
+from cofrnet.compiled.strips import _add_multiple, _feature_gradients, _products_strip, _sum
 from cofrnet.compiled.vectors import _adamw_part, _scale, dot
 
-__all__ = ["LOSSES", "Numbers", "Rule", "Table", "Vectors", "descend", "prepare_descent", "scalars"]
+__all__ = ["LOSSES", "Rule", "Table", "Vectors", "descend", "prepare_descent"]
 
 LOSSES = {"logistic": 0, "multinomial": 1, "squared": 2}
 
 
 class Table(NamedTuple):
-    """Rows to train on: inputs (n, p), targets (n, q), weights (n,) or (0,) for none, which inputs have curves."""
+    """Rows to train on: inputs (n, p), targets (n, q), weights (n,) or (0,) for none."""
 
     x: Array
     targets: Array
     weight: Array
-    curved: Array
-
-
-class Numbers(NamedTuple):
-    """Parameters of one member, or gradients by them; of ladders that there are none of, empty.
-
-    Shapes: linear (q, p), intercept (q,), head (q, L), curve_weight and curve_bias (1, d+1, curved, m), weight (rungs
-    of all full ladders, inputs), bias (rungs of all full ladders,).
-    """
-
-    linear: Array
-    intercept: Array
-    head: Array
-    curve_weight: Array
-    curve_bias: Array
-    weight: Array
-    bias: Array
 
 
 class Vectors(NamedTuple):
@@ -126,13 +101,6 @@ def _squared(s: Array, t: Array, weight: Array, order: Array, g: Array) -> Any:
     return total
 
 
-@jit
-def _add_to_rows(a: Array, b: Array) -> None:
-    for k in range(len(a)):
-        for i in range(a.shape[1]):
-            a[k, i] += b[k]
-
-
 @part
 def _cut(memory: Array, rows: int, n: int) -> Array:
     """Some of the memory, as (rows, n)."""
@@ -153,11 +121,7 @@ def _gradients(
     table: Table,
     order: Array,
     loss: int,
-    rungs_each: int,
-    first: bool,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
+    kind: Kind,
     memory: Array,
     by_memory: Array,
     more: Array,
@@ -166,35 +130,22 @@ def _gradients(
     few: Array,
 ) -> Any:
     """Mean loss of a batch, the rows that `order` names; its gradients are written to `by`."""
-    n, one = order.size, epsilon / epsilon
+    n, one = order.size, kind.epsilon / kind.epsilon
     q, p = w.linear.shape
     _, _, curved, m = w.curve_weight.shape
     count, (height, width) = curved * m, w.weight.shape
     ladders = w.head.shape[1]
     v, by_v = _cut(memory, p + ladders, n), _cut(by_memory, p + ladders, n)
-    _gather(table.x, order, v)
-    features = v[:p]
-    if 0 < curved < p:
-        features = np.empty((curved, n), dtype=v.dtype)
-        for j in range(curved):
-            _copy(features[j], v[table.curved[j]])
-    values = v[p : p + count].reshape(1, curved, m, n)
-    for j in range(curved):
-        _feature_value(j, features, w.curve_weight, w.curve_bias, values, epsilon, far, smooth)
     a, by_a = _cut(rungs, height, n), _cut(by_rungs, height, n)
-    strips = (height // max(rungs_each, 1) * n + STRIP - 1) // STRIP
-    if height > 0:
-        np.dot(w.weight, v[:width], a)
-        _add_to_rows(a, w.bias)
-        out = v[p + count :].reshape(1, -1)
-        for strip in range(strips):
-            _value_strip(strip, a.reshape(1, rungs_each, -1), out, epsilon, far, smooth, first)
+    _gather(table.x, order, v)
+    features = curved_inputs(v, p, kind.curved)
+    fill_in_ladders(w, kind, features, v, a)
     scores, g, of_ladders = _cut(few[0], q, n), _cut(few[1], q, n), _cut(few[2], q, n)
     np.dot(w.linear, v[:p], scores)
     np.dot(w.head, v[p:], of_ladders)
     for c in range(q):
         _add_multiple(scores[c], of_ladders[c], one)
-    _add_to_rows(scores, w.intercept)
+    add_to_rows(scores, w.intercept)
     if loss == 0:
         mean = _logistic(scores, table.targets, table.weight, order, g)
     elif loss == 1:
@@ -207,10 +158,10 @@ def _gradients(
         by.intercept[c] = _sum(g[c])
     np.dot(w.head.T, g, by_v[p:])
     if height > 0:
-        into = by_v[p + count :].reshape(1, -1)
-        for strip in range(strips):
+        into, by_rung = by_v[p + count :].reshape(1, -1), a.reshape(1, kind.rungs, -1)
+        for strip in range((into.size + STRIP - 1) // STRIP):
             _products_strip(
-                strip, into, a.reshape(1, rungs_each, -1), by_a.reshape(1, rungs_each, -1), epsilon, far, smooth, first
+                strip, into, by_rung, by_a.reshape(1, kind.rungs, -1), kind.epsilon, kind.far, kind.smooth, kind.first
             )
         np.dot(by_a, v[:width].T, by.weight)
         for k in range(height):
@@ -224,7 +175,7 @@ def _gradients(
     for j in range(curved):
         _feature_gradients(
             j, by_values, features, w.curve_weight, w.curve_bias, none, by.curve_weight, by.curve_bias,
-            epsilon, far, smooth,
+            kind.epsilon, kind.far, kind.smooth,
         )  # fmt: skip
     return mean
 
@@ -332,37 +283,31 @@ def descend(
     plan: Array,
     count: int,
     loss: int,
-    rungs_each: int,
-    first: bool,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
+    kind: Kind,
     rule: Rule,
     stop: Array,
 ) -> float:
-    """Take a step for each batch; returns the mean of their losses.
+    """Take a step of the only member for each batch; returns the mean of their losses.
 
     `w` and `by` share memory with the values and the gradient of `vectors`, of which the first `in_matrices` numbers
     are matrices of a `shape` (count, rows, columns), and the next `decayed` shrink. Batch i has the rows
-    order[ends[i] : ends[i+1]], and its step is plan[i], (3,), after `count` earlier ones. A full ladder has
-    `rungs_each` rungs, rung 0 among them if `first`; `epsilon` and `far` are the `scalars` of their numbers. A `stop`
-    (1,) that is not 0 any more ends the work after a step.
+    order[ends[i] : ends[i+1]], and its step is plan[i], (3,), after `count` earlier ones. A `stop` (1,)
+    that is not 0 any more ends the work after a step.
     """
     most = 0
     for i in range(len(plan)):
         most = max(most, ends[i + 1] - ends[i])
-    dtype = vectors.values.dtype
-    wide, height = w.linear.shape[1] + w.head.shape[1], len(w.bias)
+    dtype, own, by_own = vectors.values.dtype, member_of(w, 0), member_of(by, 0)
+    wide, height = own.linear.shape[1] + own.head.shape[1], own.bias.size
     memory, by_memory, more = np.empty(wide * most, dtype), np.empty(wide * most, dtype), np.empty(wide * most, dtype)
     rungs, by_rungs = np.empty(height * most, dtype), np.empty(height * most, dtype)
-    few, moves = np.empty((3, w.head.shape[0] * most), dtype), np.zeros(in_matrices, dtype)
+    few, moves = np.empty((3, own.head.shape[0] * most), dtype), np.zeros(in_matrices, dtype)
     total = 0.0
     for i in range(len(plan)):
         if stop[0] != 0:
             break
         total += _gradients(
-            w, by, table, order[ends[i] : ends[i + 1]], loss, rungs_each, first, epsilon, far, smooth,
-            memory, by_memory, more, rungs, by_rungs, few,
+            own, by_own, table, order[ends[i] : ends[i + 1]], loss, kind, memory, by_memory, more, rungs, by_rungs, few
         )  # fmt: skip
         _step(vectors, in_matrices, decayed, shape, plan[i], count + i + 1, moves, rule)
     return total / len(plan)
@@ -370,16 +315,10 @@ def descend(
 
 def prepare_descent() -> None:
     """Compile what is here for float32, for one step of the smallest model."""
-    w, by = (
-        Numbers(
-            *(np.ones(shape, dtype=np.float32) for shape in ((1, 1), 1, (1, 2), (1, 2, 1, 1), (1, 2, 1, 1), (1, 2), 1))
-        )
-        for _ in range(2)
-    )
+    (w, kind), (by, _) = smallest(), smallest()
     vectors = Vectors(*(np.ones(3, dtype=np.float32) for _ in range(4)))
     one = np.ones((1, 1), dtype=np.float32)
-    table = Table(one, one, one[0], np.zeros(1, dtype=np.int64))
+    table = Table(one, one, one[0])
     rule = Rule((0.9, 0.999), (0.8, 0.999), 1e-8, 1e-16, 0.2, 4.0, (3.0, -4.0, 2.0), 1, 64, 1.0)
     order, ends, plan, stop = np.zeros(1, np.int64), np.array([0, 1]), np.ones((1, 3)), np.zeros(1, np.int64)
-    kind = (0, 1, False, *scalars(one, 1.0), True)
-    descend(w, by, vectors, 2, 1, (1, 1, 2), table, order, ends, plan, 0, *kind, rule, stop)
+    descend(w, by, vectors, 2, 1, (1, 1, 2), table, order, ends, plan, 0, 0, kind, rule, stop)

@@ -1,6 +1,6 @@
 """The ladder operation fused for the CPU, on tensors; autograd is the caller's.
 
-The compiled code is in `strips`, and that of other operations in `vectors`, `bags` and `channels`. The reference in
+The compiled code is in `strips`, and that of other operations in the modules beside it. The reference in
 `ladder` gives the same numbers to rounding. This module needs numba and is imported on first use only; what is compiled
 is cached on disk.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cofrnet.compiled import descent, strips
+from cofrnet.compiled import descent, scores, strips
 from cofrnet.compiled.bags import add_bag_gradients, bag_sums, prepare_bags
 from cofrnet.compiled.channels import bend, bend_gradients, moments, prepare_channels
 from cofrnet.compiled.jit import Array
@@ -127,4 +127,5 @@ def prepare() -> None:
     prepare_vectors()
     prepare_bags()
     prepare_channels()
+    scores.prepare_scores()
     descent.prepare_descent()

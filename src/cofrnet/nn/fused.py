@@ -24,37 +24,30 @@ from cofrnet.core.ladder import fused_kernels, gradients_that_are_needed
 if TYPE_CHECKING:
     from cofrnet.nn.cofrnet import CoFrNet
 
-NUMBERS_AT_ONCE, FEWEST_ROWS = 2**20, 256  # where no gradient is wanted, for bounded memory
-
-__all__ = ["ClosedForm", "closed_form", "member_scores"]
+__all__ = ["ClosedForm", "closed_form", "compiled_kind", "compiled_numbers", "member_scores"]
 
 
 def member_scores(model: CoFrNet, x: Tensor) -> Tensor | None:
     """Scores of each member, or None where the closed form does not cover the model or the call.
 
-    Shapes: x (n, p); returns (members, q, n).
+    Where no gradient is wanted, compiled code goes over the rows by itself. Shapes: x (n, p); returns (members, q, n).
     """
+    covered = _covered(model, x)
+    if covered is None:
+        return None
+    parameters, kernels = covered
     if torch.is_grad_enabled():
-        form = closed_form(model, x)
-        return None if form is None else _Scores.apply(form, x, *form.parameters)
-    each = model.spec.n_features + model.spec.total_ladders + sum(model.spec.full_depths)
-    rows = max(NUMBERS_AT_ONCE // (each * model.spec.n_members), FEWEST_ROWS)
-    parts = max(1, -(-len(x) // rows))
-    size = -(-len(x) // parts)
-    form = closed_form(model, x[:size])
-    if form is None or parts == 1:
-        return None if form is None else form.scores(x)
-    scores = x.new_empty(*form.intercept.shape[:2], len(x))
-    for start in [*range(0, len(x) - size, size), len(x) - size]:  # the last may begin before the one before it ends
-        scores[:, :, start : start + size] = form.scores(x[start : start + size])
+        form = ClosedForm(model, parameters, len(x), kernels, None)
+        return _Scores.apply(form, x, *parameters)
+    scores = x.new_empty(model.spec.n_members, model.spec.n_outputs, len(x))
+    numbers = compiled_numbers(model, [t.detach() for t in parameters], kernels)
+    rows = x.detach().contiguous().numpy()
+    kernels.scores.member_scores(rows, numbers, compiled_kind(model, kernels, rows), scores.numpy())
     return scores
 
 
-def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> ClosedForm | None:
-    """The closed form for as many rows as x, (n, p), has; None where it does not cover the model or the call.
-
-    Gradients are written to memory of its own or, if so asked, to the `grad` that every parameter must then have.
-    """
+def _covered(model: Any, x: Tensor) -> tuple[list[Tensor], Any] | None:
+    """The parameters that a closed form reads, in its order, and the kernels; None where it does not apply."""
     from cofrnet.nn.cofrnet import CoFrNet
 
     if not isinstance(model, CoFrNet) or model.subsets is not None or model.linear is None:
@@ -64,14 +57,58 @@ def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> Close
         return None
     if any(bank.is_uneven or bank.log_epsilon is not None for bank in banks):
         return None
-    own = [t for t in (model.linear, model.intercept, model.head) if t is not None]
-    parameters = own + [t for bank in banks for t in (bank.weight, bank.bias)]
+    own: list[Tensor] = [t for t in (model.linear, model.intercept, model.head) if t is not None]
+    parameters: list[Tensor] = own + [t for bank in banks for t in (bank.weight, bank.bias)]
     kernels = fused_kernels(x, *parameters)
     if kernels is None or not all(t.is_contiguous() for t in parameters):
         return None
+    return parameters, kernels
+
+
+def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> ClosedForm | None:
+    """The closed form for as many rows as x, (n, p), has; None where it does not cover the model or the call.
+
+    Gradients are written to memory of its own or, if so asked, to the `grad` that every parameter must then have.
+    """
+    covered = _covered(model, x)
+    if covered is None:
+        return None
+    parameters, kernels = covered
     if gradients_to_grad and any(t.grad is None for t in parameters):
         return None
     return ClosedForm(model, parameters, len(x), kernels, [t.grad for t in parameters] if gradients_to_grad else None)
+
+
+def _shaped(model: CoFrNet, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Parameters of a closed form, or gradients by them, in the shapes of `compiled.scores.Numbers`."""
+    linear, intercept, head, *rest = tensors
+    members, q, curves, full = model.spec.n_members, model.spec.n_outputs, model.curves, model.full
+    empty = linear.new_empty
+    of_curves = [empty(members, 1, 0, 1), empty(members, 1, 0, 1)]
+    if curves is not None:
+        of_curves = [t.view(members, -1, curves.n_features, curves.ladders_per_feature) for t in rest[:2]]
+        rest = rest[2:]
+    of_full = [empty(members, 0, 1), empty(members, 0)]
+    if full is not None:
+        of_full = [rest[0].view(members, -1, full.n_features), rest[1].view(members, -1)]
+    own = [linear.view(members, q, -1), intercept.view(members, q), head.view(members, q, -1)]
+    return [*own, *of_curves, *of_full]
+
+
+def compiled_numbers(model: CoFrNet, tensors: Sequence[Any], kernels: Any) -> Any:
+    """Parameters of a closed form, or gradients by them, as compiled code reads them; they share memory."""
+    return kernels.scores.Numbers(*(t.numpy() for t in _shaped(model, tensors)))
+
+
+def compiled_kind(model: CoFrNet, kernels: Any, like: Any) -> Any:
+    """What ladders a model has, as compiled code reads it; `like` is an array of its dtype."""
+    spec, full = model.spec, model.full
+    rungs, first = 1, False
+    if full is not None:
+        rungs, first = full.bias.numel() // (spec.n_members * len(spec.full_depths)), full.first
+    curved = torch.arange(spec.n_features) if model._curved is None else model._curved
+    scalars = kernels.strips.scalars(like, spec.epsilon)
+    return kernels.scores.Kind(rungs, first, *scalars, spec.pole == "smooth", curved.numpy())
 
 
 class ClosedForm:
@@ -123,17 +160,8 @@ class ClosedForm:
 
     def shaped(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """Parameters, or gradients by them, in the shapes of the formulas."""
-        spec, curves, full = self.model.spec, self.model.curves, self.model.full
-        members, rest = spec.n_members, list(tensors[3:])
-        own = [t.view(members, spec.n_outputs, -1) for t in tensors[:3]]
-        of_curves: tuple[Tensor, ...] = ()
-        if curves is not None:
-            shape = (members, -1, curves.n_features, curves.ladders_per_feature)
-            of_curves = rest.pop(0).view(shape), rest.pop(0).view(shape)
-        of_full: tuple[Tensor, ...] = ()
-        if full is not None:
-            of_full = rest.pop(0).view(members, -1, full.n_features), rest.pop(0).view(members, -1, 1)
-        return *own, of_curves, of_full
+        linear, intercept, head, *of_curves, weight, bias = _shaped(self.model, tensors)
+        return linear, intercept.unsqueeze(2), head, of_curves, (weight, bias.unsqueeze(2))
 
     def scores(self, x: Tensor) -> Tensor:
         """Shapes: x (n, p); returns (members, q, n)."""

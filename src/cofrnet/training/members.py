@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cofrnet.compiled.blas import one_thread_of_blas
 from cofrnet.nn import CoFrNet, fused
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.losses import Loss, compiled_name, evaluate
 from cofrnet.training.optimizer import Optimizer
 from cofrnet.training.steps import Plan
-from cofrnet.training.threads import EACH, one_thread_of_blas
+from cofrnet.training.threads import EACH
 from cofrnet.training.together import crew
 
 __all__ = ["MemberSteps"]
@@ -145,22 +146,17 @@ class _Member:
         assert form is not None
         self.model, self.optimizer = model, Optimizer(model)
         self.kernels: Any = form.kernels.descent
-        spec, full = model.spec, model.full
+        full = model.full
         self.arrays = [
-            self.kernels.Numbers(*(t.numpy() for t in _shaped(model, tensors)))
+            fused.compiled_numbers(model, tensors, form.kernels)
             for tensors in ([p.detach() for p in form.parameters], [p.grad for p in form.parameters])
         ]
         own = self.optimizer
         self.vectors = self.kernels.Vectors(*(t.numpy() for t in (own.values, own.gradient, own.mean, own.square)))
-        rungs = 1 if full is None else len(full.weight)
-        shape = (0, 1, 1) if full is None else (rungs, full.n_ladders, full.n_features)
+        shape = (0, 1, 1) if full is None else (len(full.weight), full.n_ladders, full.n_features)
         self.layout = own.in_matrices, own.decayed, shape
-        curved = torch.arange(spec.n_features) if model._curved is None else model._curved
-        self.table = self.kernels.Table(*(t.contiguous().numpy() for t in (*rows, weight, curved)))
-        first = full is not None and full.first
-        epsilon, smooth = form.pole
-        scalars = self.kernels.scalars(self.vectors.values, epsilon)
-        self.kind = self.kernels.LOSSES[loss], rungs, first, *scalars, smooth
+        self.table = self.kernels.Table(*(t.contiguous().numpy() for t in (*rows, weight)))
+        self.kind = self.kernels.LOSSES[loss], fused.compiled_kind(model, form.kernels, self.vectors.values)
         self.rule = self.kernels.Rule(*own.rule, float(clip_norm or 0.0))
 
     def descend(self, order: Any, ends: Any, plan: Any, stop: Any) -> float:
@@ -170,16 +166,3 @@ class _Member:
         loss = float(self.kernels.descend(*arguments, self.rule, stop))
         own.count += len(plan)
         return loss
-
-
-def _shaped(model: CoFrNet, tensors: Sequence[Any]) -> list[Tensor]:
-    """Parameters of a closed form, or gradients by them, as `Numbers` has them."""
-    linear, intercept, head, *rest = tensors
-    q, curves, full = model.spec.n_outputs, model.curves, model.full
-    empty = linear.new_empty
-    of_curves = [empty(1, 1, 0, 1), empty(1, 1, 0, 1)]
-    if curves is not None:
-        of_curves = [t.view(1, -1, curves.n_features, curves.ladders_per_feature) for t in rest[:2]]
-        rest = rest[2:]
-    of_full = [empty(0, 1), empty(0)] if full is None else [rest[0].view(-1, full.n_features), rest[1].view(-1)]
-    return [linear.view(q, -1), intercept.view(-1), head.view(q, -1), *of_curves, *of_full]
