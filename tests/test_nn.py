@@ -331,10 +331,22 @@ def test_closed_form_scores_equal_the_graph_of_torch_operations(variant, pole, m
     assert fast is not None
     slow = model.member_scores_by_autograd(x)
     torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    with torch.no_grad():
+        torch.testing.assert_close(fused.member_scores(model, x), slow.detach(), rtol=1e-12, atol=1e-12)
     g = torch.randn(slow.shape, generator=seeded(2), dtype=torch.float64)
     inputs = [x, *model.parameters()]
     for ours, theirs in zip(torch.autograd.grad(fast, inputs, g), torch.autograd.grad(slow, inputs, g), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_a_row_scores_the_same_wherever_it_stands():
+    model = CoFrNet(n_features=5, n_members=3, n_outputs=2, generator=seeded())
+    x = torch.randn(5000, 5, generator=seeded(1))
+    among = fused.member_scores(model, x)
+    assert torch.equal(fused.member_scores(model, x.flip(0)).flip(2), among)
+    for i in (0, 127, 128, 4999):
+        assert torch.equal(fused.member_scores(model, x[i : i + 1])[:, :, 0], among[:, :, i])
 
 
 def test_closed_form_scores_can_be_differentiated_twice():

@@ -285,9 +285,10 @@ def descend(
     loss: int,
     kind: Kind,
     rule: Rule,
+    losses: Array,
     stop: Array,
-) -> float:
-    """Take a step of the only member for each batch; returns the mean of their losses.
+) -> None:
+    """Take a step of the only member for each batch, whose mean loss before it is written to `losses`.
 
     `w` and `by` share memory with the values and the gradient of `vectors`, of which the first `in_matrices` numbers
     are matrices of a `shape` (count, rows, columns), and the next `decayed` shrink. Batch i has the rows
@@ -302,15 +303,13 @@ def descend(
     memory, by_memory, more = np.empty(wide * most, dtype), np.empty(wide * most, dtype), np.empty(wide * most, dtype)
     rungs, by_rungs = np.empty(height * most, dtype), np.empty(height * most, dtype)
     few, moves = np.empty((3, own.head.shape[0] * most), dtype), np.zeros(in_matrices, dtype)
-    total = 0.0
     for i in range(len(plan)):
         if stop[0] != 0:
             break
-        total += _gradients(
+        losses[i] = _gradients(
             own, by_own, table, order[ends[i] : ends[i + 1]], loss, kind, memory, by_memory, more, rungs, by_rungs, few
         )  # fmt: skip
         _step(vectors, in_matrices, decayed, shape, plan[i], count + i + 1, moves, rule)
-    return total / len(plan)
 
 
 def prepare_descent() -> None:
@@ -321,4 +320,4 @@ def prepare_descent() -> None:
     table = Table(one, one, one[0])
     rule = Rule((0.9, 0.999), (0.8, 0.999), 1e-8, 1e-16, 0.2, 4.0, (3.0, -4.0, 2.0), 1, 64, 1.0)
     order, ends, plan, stop = np.zeros(1, np.int64), np.array([0, 1]), np.ones((1, 3)), np.zeros(1, np.int64)
-    descend(w, by, vectors, 2, 1, (1, 1, 2), table, order, ends, plan, 0, 0, kind, rule, stop)
+    descend(w, by, vectors, 2, 1, (1, 1, 2), table, order, ends, plan, 0, 0, kind, rule, plan[0].copy(), stop)

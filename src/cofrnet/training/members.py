@@ -7,6 +7,7 @@ numbers are the same for any number of threads.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -107,26 +108,55 @@ class MemberSteps:
         self._copy(from_model=True)  # a callback may have changed it
         order, ends = data.order(generator).numpy(), np.array(data.ends(batch_size))
         steps = np.array([plan(number) for number in range(len(ends) - 1)])
+        losses = np.zeros((len(self.each), len(steps)))
+        parts = self._parts()
+
+        def descend(i: int, number: int) -> None:
+            lo, hi = len(steps) * number // parts, len(steps) * (number + 1) // parts
+            self.each[i].descend(order, ends[lo : hi + 1], steps[lo:hi], losses[i, lo:hi], self._stop)
+
         with one_thread_of_blas():
-            losses = self._of_each(lambda i, member: member.descend(order, ends, steps, self._stop))
+            self._of_each(descend, parts)
         self._copy(from_model=False)
-        return torch.tensor(losses)
+        return torch.from_numpy(losses.mean(1))
+
+    def _parts(self) -> int:
+        """How many parts the steps of an epoch are cut into, so that all threads end at about the same time."""
+        members = len(self.each)
+        return 1 if members % self.threads == 0 else 2 * self.threads // math.gcd(members, self.threads)
 
     def evaluate(self, data: Rows, functions: Sequence[Loss]) -> list[Tensor]:
         """Weighted means over the rows of functions of scores and targets, each (members,)."""
 
-        def of_member(i: int, member: _Member) -> list[Tensor]:
+        def of_member(i: int, _: int) -> list[Tensor]:
             own, nothing = data.of_member(i), torch.tensor([math.nan])
-            return evaluate(member.model, own, functions) if len(own) else [nothing] * len(functions)
+            return evaluate(self.each[i].model, own, functions) if len(own) else [nothing] * len(functions)
 
-        found = self._of_each(of_member)
+        found = [parts[0] for parts in self._of_each(of_member)]
         return [torch.cat(values) for values in zip(*found, strict=True)]
 
-    def _of_each(self, function: Callable[[int, _Member], T]) -> list[T]:
-        """What a function gives for every member; whatever ends the wait for it, such as Ctrl-C, ends their work."""
+    def _of_each(self, function: Callable[[int, int], T], parts: int = 1) -> list[list[T]]:
+        """What a function gives for every member and each of its parts, which are taken in turn.
+
+        Threads take members by turns, a part at a time. Whatever ends the wait for them, such as Ctrl-C, ends the work.
+        """
+        found: list[list[T]] = [[] for _ in self.each]
+        waiting = deque(range(len(self.each)))
+
+        def work() -> None:
+            while True:
+                try:
+                    i = waiting.popleft()
+                except IndexError:  # other threads are at what is left
+                    return
+                found[i].append(function(i, len(found[i])))
+                if len(found[i]) < parts:
+                    waiting.append(i)
+
         try:
-            given = [self._pool.submit(function, *own) for own in enumerate(self.each)]
-            return [own.result() for own in given]
+            for own in [self._pool.submit(work) for _ in range(self.threads)]:
+                own.result()
+            return found
         except BaseException:
             self._stop[0] = 1
             raise
@@ -159,10 +189,9 @@ class _Member:
         self.kind = self.kernels.LOSSES[loss], fused.compiled_kind(model, form.kernels, self.vectors.values)
         self.rule = self.kernels.Rule(*own.rule, float(clip_norm or 0.0))
 
-    def descend(self, order: Any, ends: Any, plan: Any, stop: Any) -> float:
-        """Take a step for each batch; returns the mean of their losses."""
+    def descend(self, order: Any, ends: Any, plan: Any, losses: Any, stop: Any) -> None:
+        """Take a step for each batch, whose losses are written down."""
         own = self.optimizer
         arguments = (*self.arrays, self.vectors, *self.layout, self.table, order, ends, plan, own.count, *self.kind)
-        loss = float(self.kernels.descend(*arguments, self.rule, stop))
+        self.kernels.descend(*arguments, self.rule, losses, stop)
         own.count += len(plan)
-        return loss
