@@ -69,9 +69,9 @@ def test_epochs_and_steps_by_rows():
 
 
 def test_small_tables_have_members():
-    assert [automatic_members(n, 10) for n in (30, 2600, 5500, 11_000, 12_000)] == [8, 8, 4, 2, 2]
-    assert [automatic_members(n, 10) for n in (12_300, 1_000_000)] == [2, 2]
-    assert [automatic_members(500, columns) for columns in (1, 30, 100, 110, 5000)] == [8, 8, 2, 2, 1]
+    assert [automatic_members(n, 10) for n in (30, 2600, 5500, 11_000, 12_000)] == [8, 8, 4, 3, 3]
+    assert [automatic_members(n, 10) for n in (12_300, 1_000_000)] == [3, 3]
+    assert [automatic_members(500, columns) for columns in (1, 30, 100, 110, 5000)] == [8, 8, 3, 2, 1]
     assert [automatic_members(n, 10, pairs=True) for n in (30, 11_000, 12_300)] == [8, 2, 1]
 
 

@@ -27,7 +27,7 @@ N_LADDERS, LADDERS_PER_FEATURE = 28, 7
 MOST_EPOCHS, FEWEST_EPOCHS = 50, 10
 EPOCH_ROWS: dict[Goal, int] = {"two classes": 350_000, "classes": 700_000, "numbers": 700_000}
 EPOCH_ROWS_OF_CURVES = 500_000
-FEWEST_MEMBERS, MOST_MEMBERS = 2, 8
+FEWEST_MEMBERS, MOST_MEMBERS = 3, 8
 READ_BY_MEMBERS = 250_000  # numbers of the table that all read in an epoch
 ROWS_OF_STEPS = 500  # that the steps of an epoch, eight at least, cost as much as, whatever they read
 FINDING_OUT = 0.25  # share of the epochs
@@ -41,11 +41,11 @@ FEW_STEPS = 400  # of a whole training; fewer cannot hold weights against as muc
 def automatic_members(n: int, columns: int, pairs: bool = False) -> int:
     """How many members a fit to n rows has, if the user leaves it to us: as many as take little time.
 
-        250 000 / ((n + 500) columns), from 2 to 8; from 1 with ladders of pairs, or more than 100 columns
+        250 000 / ((n + 500) columns), from 3 to 8; from 1 with ladders of pairs, or more than 100 columns
 
     Means of members vary less than each of them, and what members hold out in turn tells more than one such part; both
-    matter most where rows are few. Two are trained side by side in little more time than one; but not where there are
-    pairs, or so many columns that one member keeps all threads busy.
+    matter most where rows are few. Three are trained by turns on two threads in less than twice the time of one; but
+    not where there are pairs, or so many columns that one member keeps all threads busy.
     """
     fewest = 1 if pairs or columns > WIDE else FEWEST_MEMBERS
     return min(max(READ_BY_MEMBERS // ((n + ROWS_OF_STEPS) * columns), fewest), MOST_MEMBERS)

@@ -66,8 +66,8 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         what an additive model leaves over.
     n_members : int or "auto"
         Models trained side by side and averaged; the result is one CoFrNet. Each holds out other rows to stop by.
-        "auto" takes 8 where rows and columns are few (2600 rows of 10 columns), fewer where they are more, and two from
-        7900 rows of 10 columns on; with interactions, or more than a hundred columns, one from 12 000 rows of 10
+        "auto" takes 8 where rows and columns are few (2600 rows of 10 columns), fewer where they are more, and three
+        from 5800 rows of 10 columns on; with interactions, or more than a hundred columns, one from 12 000 rows of 10
         columns on; one where fewer ladders than the default are asked for. One makes the shortest formulas and
         programs, and the fastest predictions.
     bootstrap : bool
