@@ -98,18 +98,23 @@ def fill_in_ladders(w: Numbers, kind: Kind, features: Array, v: Array, a: Array)
 
 
 @jit
+def _fill(t: Array, value: Any) -> None:
+    for j in range(t.size):
+        t[j] = value
+
+
+@jit
 def _blocks(first: int, end: int, x: Array, w: Numbers, kind: Kind, out: Array) -> None:
     """Scores of some blocks of rows, in memory that is taken once."""
     members, q, p = w.linear.shape
     v = np.empty((p + w.head.shape[2], BLOCK), dtype=x.dtype)
     a = np.empty((w.bias.shape[1], BLOCK), dtype=x.dtype)
     scores, of_ladders = np.empty((q, BLOCK), dtype=x.dtype), np.empty((q, BLOCK), dtype=x.dtype)
-    for start in range(first * BLOCK, min(end * BLOCK, len(x)), BLOCK):
-        count = min(BLOCK, len(x) - start)
-        for i in range(BLOCK):
-            row = start + min(i, count - 1)
-            for j in range(p):
-                v[j, i] = x[row, j]
+    for start in range(first * BLOCK, min(end * BLOCK, x.shape[1]), BLOCK):
+        count = min(BLOCK, x.shape[1] - start)
+        for j in range(p):
+            _copy(v[j, :count], x[j, start : start + count])
+            _fill(v[j, count:], x[j, start])
         features = curved_inputs(v, p, kind.curved)
         for k in range(members):
             own = member_of(w, k)
@@ -129,8 +134,8 @@ def _blocks_parallel(first: int, end: int, x: Array, w: Numbers, kind: Kind, out
 
 
 def member_scores(x: Array, w: Numbers, kind: Kind, out: Array) -> None:
-    """Write the scores of rows x (n, p) to `out` (members, q, n). All arrays are C-contiguous and of one dtype."""
-    blocks = -(-len(x) // BLOCK)
+    """Write the scores of inputs x (p, n) to `out` (members, q, n). All arrays are C-contiguous and of one dtype."""
+    blocks = -(-x.shape[1] // BLOCK)
     with one_thread_of_blas():
         team.run(_blocks, _blocks_parallel, blocks * BLOCK * (w.head.size + w.bias.size), 0, blocks, x, w, kind, out)
 

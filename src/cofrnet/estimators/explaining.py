@@ -30,6 +30,7 @@ from cofrnet.export import code, formulas
 from cofrnet.export.formulas import Form
 from cofrnet.export.plan import Plan, plan_of
 from cofrnet.nn import CoFrNet
+from cofrnet.training.threads import look_after_forks
 
 __all__ = ["Explaining"]
 
@@ -81,6 +82,7 @@ class Explaining:
     def _inputs(self, X: Any) -> tuple[Tensor, list[Any]]:
         """Inputs (n, p) in the precision of the model, and the columns."""
         check_is_fitted(self)
+        look_after_forks()
         columns = self._read(X, reset=False)  # type: ignore[attr-defined]
         wide = self.model_.head.dtype == torch.float64
         return torch.from_numpy(self.encoder_.encode(columns, np.float64 if wide else np.float32)), columns

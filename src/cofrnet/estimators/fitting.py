@@ -31,6 +31,7 @@ from cofrnet.training import (
     fingerprint,
     train,
 )
+from cofrnet.training.threads import look_after_forks
 
 __all__ = ["Fitting", "chosen_rows", "device_named", "require_both", "unharmed"]
 
@@ -45,6 +46,7 @@ def unharmed(estimator: Any, goes_on: bool) -> Iterator[None]:
     Where training `goes_on` from the weights there are, they are put back. The caller may be within `torch.no_grad` or
     `torch.inference_mode`, which hold for what it does with torch itself.
     """
+    look_after_forks()
     before = dict(vars(estimator))
     model = before.get("model_") if goes_on else None
     weights = None if model is None else {name: value.clone() for name, value in model.state_dict().items()}

@@ -37,6 +37,7 @@ from cofrnet.training import (
     SkippedImagesWarning,
     crew,
 )
+from cofrnet.training.threads import look_after_forks
 
 __all__ = ["CoFrNetImageClassifier"]
 
@@ -409,6 +410,7 @@ class_weight, warm_start, checkpoint, checkpoint_every, callbacks, device, rando
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in parts of bounded memory."""
         check_is_fitted(self)
+        look_after_forks()
         self.model_.eval()
         found = [torch.empty(0, self._count_outputs())]
         files, _ = as_files(X, None)

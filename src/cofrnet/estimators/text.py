@@ -33,6 +33,7 @@ from cofrnet.estimators.words import ExplainingWords
 from cofrnet.nn import Bag, BagCoFrNet, BagSpec, CoFrNetSpec, VectorCoFrNet
 from cofrnet.texts import Tokenizer, Vocabulary, read_vectors, reduced, relevance, tokenized
 from cofrnet.training import Callback, LoopOptions, Rows
+from cofrnet.training.threads import look_after_forks
 
 __all__ = ["CoFrNetTextClassifier"]
 
@@ -334,6 +335,7 @@ class CoFrNetTextClassifier(
 
     def _texts(self, X: Any) -> list[str]:
         check_is_fitted(self)
+        look_after_forks()
         return as_texts(X)
 
     def _encoded(self, texts: Sequence[str]) -> Bag | Tensor:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,8 +42,8 @@ def member_scores(model: CoFrNet, x: Tensor) -> Tensor | None:
         return _Scores.apply(form, x, *parameters)
     scores = x.new_empty(model.spec.n_members, model.spec.n_outputs, len(x))
     numbers = compiled_numbers(model, [t.detach() for t in parameters], kernels)
-    rows = x.detach().contiguous().numpy()
-    kernels.scores.member_scores(rows, numbers, compiled_kind(model, kernels, rows), scores.numpy())
+    inputs = np.ascontiguousarray(x.detach().numpy().T)
+    kernels.scores.member_scores(inputs, numbers, compiled_kind(model, kernels, inputs), scores.numpy())
     return scores
 
 

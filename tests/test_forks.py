@@ -1,0 +1,34 @@
+"""A process that has fitted a model may fork: its children predict, explain and fit as it does itself."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import faulthandler, os
+import numpy as np
+from cofrnet import CoFrNetClassifier
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20_000, 6))
+y = (X[:, 0] * X[:, 1] + X[:, 2] > 0).astype(int)
+fit = lambda: CoFrNetClassifier(max_epochs=2, random_state=0).fit(X, y)
+model = fit()
+expected, added = model.predict_proba(X), model.explain_local(X[:2000]).values
+child = os.fork()
+if child == 0:
+    faulthandler.dump_traceback_later(120, exit=True)
+    same = np.array_equal(model.predict_proba(X), expected)
+    same &= np.array_equal(model.explain_local(X[:2000]).values, added)
+    same &= np.array_equal(fit().predict_proba(X), expected)
+    os._exit(0 if same else 3)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_children_do_as_their_parent_does():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
