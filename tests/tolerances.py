@@ -23,3 +23,6 @@ SMALL_EPSILON = 1e-3
 # Weights after a dozen steps in float32, by two ways that round differently: Adam divides by the size of a gradient, so
 # one near 0 carries its rounding into a step of the common length.
 STEPS = {"rtol": 1e-3, "atol": 1e-4}
+
+# One row at two places of a block, in float32: products of some processors add dozens of terms in another order there.
+PLACES = {"rtol": 1e-5, "atol": 1e-5}

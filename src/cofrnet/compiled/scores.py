@@ -19,7 +19,7 @@ from cofrnet.compiled.strips import _copy, _feature_value, _value_strip, scalars
 
 __all__ = ["Kind", "Numbers", "member_scores", "prepare_scores"]
 
-BLOCK = 128  # rows; the last block is filled up, so that a row scores the same wherever it stands
+BLOCK = 128  # rows; the last block is filled up, as products of one shape round alike on most processors
 SHARES = 16  # of the blocks, for all threads
 
 

@@ -490,7 +490,7 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
         """Scores (n, q), in chunks of bounded memory."""
         x = self._inputs(X)[0]
         n = len(x)
-        if n < FEWEST_AT_ONCE:  # products of one shape round alike: a row alone scores as it does among others
+        if n < FEWEST_AT_ONCE:  # products of one shape round alike on most processors
             x = torch.cat([x, x.new_zeros(FEWEST_AT_ONCE - n, x.shape[1])])
         with torch.no_grad():
             scores = torch.cat([self.model_(part) for part in x.split(PREDICT_CHUNK)])
