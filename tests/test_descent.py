@@ -1,11 +1,15 @@
 """Compiled steps: the same numbers as steps by torch, for any number of threads; Ctrl-C ends them."""
 
 import math
+import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from cofrnet.compiled import blas
 from cofrnet.nn import CoFrNet
@@ -112,7 +116,7 @@ def test_what_they_do_not_cover():
 @pytest.mark.parametrize("members", [1, 2])
 def test_interrupt_ends_the_steps_at_once(members):
     """Ctrl-C in the middle of an epoch that would take far longer: no thread goes on, the best weights are kept."""
-    model = CoFrNet(n_features=5, n_members=members, generator=seeded())
+    model = CoFrNet(n_features=5, n_ladders=512, n_members=members, generator=seeded())  # seconds an epoch
     start = {name: value.clone() for name, value in model.state_dict().items()}
     data = some_rows(1, "none", 1, n=1000)
     many = Rows(data.x.repeat(2000, 1), data.y.repeat(2000))  # two million rows
@@ -159,10 +163,67 @@ def test_a_limit_of_blas_that_fails_is_set_the_next_time(monkeypatch):
         with pytest.raises(KeyboardInterrupt), blas.one_thread_of_blas():
             pass
 
-    def counts():
-        return [library["num_threads"] for library in blas._blas().info()]
-
-    before = counts()
+    before = threads_of_blas()
     with blas.one_thread_of_blas(), blas.one_thread_of_blas():
-        assert set(counts()) == {1}
-    assert counts() == before
+        assert set(threads_of_blas()) == {1}
+    assert threads_of_blas() == before
+
+
+def threads_of_blas():
+    return [library["num_threads"] for library in blas._blas().info()]
+
+
+def test_a_limit_of_blas_is_set_and_lifted_by_any_thread():
+    """One thread is the first to come, another the last to go, and a third has set a limit before and still lives."""
+    before, entered, go, gone, end = threads_of_blas(), *(threading.Event() for _ in range(4))
+
+    def sets_one():
+        threadpool_limits(limits=max(before), user_api="blas")
+        end.wait(60)
+
+    def is_first():
+        with blas.one_thread_of_blas():
+            entered.set()
+            go.wait(60)
+        gone.set()
+
+    threads = [threading.Thread(target=work) for work in (sets_one, is_first)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert entered.wait(60)
+        with blas.one_thread_of_blas():
+            go.set()
+            assert gone.wait(60)
+            assert set(threads_of_blas()) == {1}
+        assert threads_of_blas() == before
+    finally:
+        end.set()
+        go.set()
+        for thread in threads:
+            thread.join()
+
+
+FIT = """
+import hashlib
+import numpy as np
+from cofrnet import CoFrNetClassifier
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(6000, 12))
+y = (X[:, 0] * X[:, 1] + X[:, 2] + rng.normal(size=6000) > 0).astype(int)
+model = CoFrNetClassifier(max_epochs=3, random_state=0).fit(X, y)
+print(hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.model_.parameters())).hexdigest())
+"""
+
+
+def test_threads_of_blas_do_not_matter():
+    """The same weights in every process, to the bit; products are large enough here for BLAS to divide them."""
+    found = set()
+    for count in ("1", "2", "2", "2"):
+        threads = {"OPENBLAS_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        command = [sys.executable, "-c", FIT]
+        found.add(
+            subprocess.run(command, env=os.environ | threads, capture_output=True, check=True, timeout=300).stdout
+        )
+    assert len(found) == 1

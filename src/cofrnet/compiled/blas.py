@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 __all__ = ["one_thread_of_blas"]
 
@@ -18,6 +20,21 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+@contextmanager
+def _in_control() -> Iterator[None]:
+    """Within the context, the thread that is in it may set limits.
+
+    From version 3.8 on, threadpoolctl heeds only the first thread that ever set one, as long as it lives; ours are set
+    by one thread and lifted by another.
+    """
+    let_go = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    let_go(force=True)
+    try:
+        yield
+    finally:
+        let_go(force=True)
+
+
 class _OneThread:
     """A limit on what may be entered several times at once: the first to come sets it, the last to go lifts it."""
 
@@ -27,14 +44,16 @@ class _OneThread:
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._limit = _blas().limit(limits=1)
+                with _in_control():
+                    self._limit = _blas().limit(limits=1)
             self._inside += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0 and self._limit is not None:
-                self._limit.restore_original_limits()
+                with _in_control():
+                    self._limit.restore_original_limits()
 
 
 _one_thread = _OneThread()

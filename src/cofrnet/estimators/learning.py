@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cofrnet.compiled.blas import one_thread_of_blas
 from cofrnet.estimators.column_inputs import Column, NumericColumn
 from cofrnet.estimators.effects import FOLDS, effects_explain, out_of_fold, shrunken_means
 from cofrnet.estimators.encoding import MOST_EFFECTS, Scaling, TableEncoder
@@ -151,7 +152,8 @@ class LearningColumns:
             few = own
             if len(own) > LINEAR_START_ROWS:
                 few = own.select(torch.from_numpy(evenly(len(own), LINEAR_START_ROWS)))
-            found.append(self._linear_start(few.x.numpy(), few.y.numpy(), _array(few.weight)))
+            with one_thread_of_blas():  # the same start for any number of threads
+                found.append(self._linear_start(few.x.numpy(), few.y.numpy(), _array(few.weight)))
         return LinearModel(*(torch.from_numpy(np.stack(own)).to(data.x.dtype) for own in zip(*found, strict=True)))
 
 
