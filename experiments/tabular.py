@@ -3,7 +3,7 @@
     python -m experiments.tabular                  # ours
     python -m experiments.tabular --methods all    # with the peers, in the environment that `make peers` creates
     python -m experiments.tabular --methods strategies      # the three ways of training
-    python -m experiments.tabular --methods states          # the defaults with eight random states
+    python -m experiments.tabular --methods states          # ours with eight random states
 
 Protocol: for seeds 0 to 4 (0 to 2 for regression), 30 % of the rows are the test set, stratified for classes, and 5/70
 of the rest are validation rows: a method that can stop by given rows gets them, the others do without. Every method has
@@ -142,18 +142,24 @@ def pygam(regression: bool) -> Any:
     return LinearGAM() if regression else LogisticGAM()
 
 
-OURS: dict[str, Callable[[bool], Any]] = {
-    "CoFrNet": ours(),
-    "CoFrNet, 8 members": ours(n_members=8),
-    "CoFrNet-D": ours(variant="D"),
-    "CoFrNet-D, 15 pairs": ours(variant="D", interactions=15),
+SETTINGS: dict[str, dict[str, Any]] = {
+    "CoFrNet": {},
+    "CoFrNet, 8 members": {"n_members": 8},
+    "CoFrNet-D": {"variant": "D"},
+    "CoFrNet-D, 15 pairs": {"variant": "D", "interactions": 15},
 }
+OURS = {name: ours(**settings) for name, settings in SETTINGS.items()}
 STRATEGY: dict[str, Callable[[bool], Any]] = {
     "joint": ours(),
     "boosted": ours(strategy="boosted"),
     "rungwise": ours(strategy="rungwise"),
 }
-STATES = {f"random state {state}": ours(random_state=state) for state in range(8)}
+STATES = {
+    f"{name}, random state {state}": ours(random_state=state, **settings)
+    for name, settings in SETTINGS.items()
+    for state in range(8)
+    if "pairs" not in name  # which take as long as all the others
+}
 PEERS = {
     "logistic / ridge": Peer(logistic),
     "MLP": Peer(mlp),
