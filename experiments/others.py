@@ -133,7 +133,7 @@ def run(name: str, X: Any, y: Any, classify: bool, seed: int, method: str) -> di
     rows, held = train_test_split(np.arange(len(X)), test_size=0.3, random_state=seed, stratify=y if classify else None)
     started = time.perf_counter()
     if method == "CoFrNet":
-        model, test = ours()(not classify).fit(X.iloc[rows], y[rows]), X.iloc[held]
+        model, test = ours(not classify).fit(X.iloc[rows], y[rows]), X.iloc[held]
     else:
         peer = PEERS[method]
         whole = peer.prepare(X)  # categories are the same in both parts

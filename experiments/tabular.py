@@ -3,15 +3,16 @@
     python -m experiments.tabular                  # ours
     python -m experiments.tabular --methods all    # with the peers, in the environment that `make peers` creates
     python -m experiments.tabular --methods strategies      # the three ways of training
-    python -m experiments.tabular --methods states          # ours with eight random states
 
 Protocol: for seeds 0 to 4 (0 to 2 for regression), 30 % of the rows are the test set, stratified for classes, and 5/70
 of the rest are validation rows: a method that can stop by given rows gets them, the others do without. Every method has
-the same settings for all tables. Results are appended to experiments/results/tabular.jsonl (strategies.jsonl and
-states.jsonl for those) as they come; what is there already is not run again.
+the same settings for all tables. Ours draws at random by default, so it is fitted to each split with eight random
+states; strategies and peers have one. Results are appended to experiments/results/tabular.jsonl (strategies.jsonl for
+those) as they come; what is there already is not run again.
 """
 
 import argparse
+import itertools
 import json
 import time
 import warnings
@@ -34,11 +35,11 @@ from cofrnet.datasets import TABLES
 from cofrnet.reproduce.data_tables import rows_of
 
 FOLDER = Path(__file__).parent / "results"
+STATES = 8
 
 
-def ours(**settings: Any) -> Callable[[bool], Any]:
-    settings = {"random_state": 0} | settings
-    return lambda regression: (CoFrNetRegressor if regression else CoFrNetClassifier)(**settings)
+def ours(regression: bool, **settings: Any) -> Any:
+    return (CoFrNetRegressor if regression else CoFrNetClassifier)(**{"random_state": 0} | settings)
 
 
 def numeric(X: Any) -> list[str]:
@@ -142,24 +143,13 @@ def pygam(regression: bool) -> Any:
     return LinearGAM() if regression else LogisticGAM()
 
 
-SETTINGS: dict[str, dict[str, Any]] = {
+OURS: dict[str, dict[str, Any]] = {
     "CoFrNet": {},
     "CoFrNet, 8 members": {"n_members": 8},
     "CoFrNet-D": {"variant": "D"},
     "CoFrNet-D, 15 pairs": {"variant": "D", "interactions": 15},
 }
-OURS = {name: ours(**settings) for name, settings in SETTINGS.items()}
-STRATEGY: dict[str, Callable[[bool], Any]] = {
-    "joint": ours(),
-    "boosted": ours(strategy="boosted"),
-    "rungwise": ours(strategy="rungwise"),
-}
-STATES = {
-    f"{name}, random state {state}": ours(random_state=state, **settings)
-    for name, settings in SETTINGS.items()
-    for state in range(8)
-    if "pairs" not in name  # which take as long as all the others
-}
+STRATEGIES: dict[str, dict[str, Any]] = {name: {"strategy": name} for name in ("joint", "boosted", "rungwise")}
 PEERS = {
     "logistic / ridge": Peer(logistic),
     "MLP": Peer(mlp),
@@ -183,12 +173,13 @@ def quality(model: Any, X: Any, y: Any, regression: bool) -> dict[str, float]:
     return {"accuracy": accuracy_score(y, model.predict(X))}
 
 
-def run(name: str, seed: int, method: str) -> dict[str, Any]:
+def run(name: str, seed: int, method: str, state: int) -> dict[str, Any]:
     X, y, X_val, y_val, X_test, y_test = rows_of(name, seed)
     regression = TABLES[name].task == "regression"
     started = time.perf_counter()
-    if make := (OURS | STRATEGY | STATES).get(method):
-        model = make(regression).fit(X, y, X_val=X_val, y_val=y_val)
+    if method not in PEERS:
+        model = ours(regression, random_state=state, **(OURS | STRATEGIES)[method])
+        model.fit(X, y, X_val=X_val, y_val=y_val)
     else:
         model = PEERS[method].fit(X, y, regression)
         X_test = PEERS[method].prepare(X_test)
@@ -201,28 +192,29 @@ def run(name: str, seed: int, method: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, states, or names")
+    parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, or names")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--seeds", nargs="+", type=int, default=None)
     parser.add_argument("--again", action="store_true", help="run also what is there already")
     arguments = parser.parse_args()
-    groups: dict[str, Iterable[str]] = {"ours": OURS, "peers": PEERS, "strategies": STRATEGY, "states": STATES}
-    groups["all"] = [*OURS, *PEERS]
+    groups: dict[str, Iterable[str]] = {"ours": OURS, "peers": PEERS, "strategies": STRATEGIES, "all": [*OURS, *PEERS]}
     methods = [m for given in arguments.methods for m in groups.get(given, [given])]
     FOLDER.mkdir(exist_ok=True)
-    files = {"tabular.jsonl": "all", "strategies.jsonl": "strategies", "states.jsonl": "states"}
-    paths = {method: FOLDER / name for name, group in files.items() for method in groups[group]}
+    paths = {method: FOLDER / ("strategies.jsonl" if method in STRATEGIES else "tabular.jsonl") for method in methods}
     lines = [line for path in {*paths.values()} if path.exists() for line in path.read_text().splitlines()]
-    done = {(r["table"], r["seed"], r["method"]) for r in map(json.loads, lines)} if not arguments.again else set()
+    done = {(r["table"], r["seed"], r["method"], r["state"]) for r in map(json.loads, lines)}
     warnings.simplefilter("ignore")
     prepare()
     for name in arguments.tables:
-        for seed in arguments.seeds or range(3 if TABLES[name].task == "regression" else 5):
-            for method in methods:
-                if (name, seed, method) in done or (method == "pyGAM" and name == "waveform"):  # pyGAM has two classes
+        splits = arguments.seeds or range(3 if TABLES[name].task == "regression" else 5)
+        for method in methods:
+            for state, seed in itertools.product(range(STATES if method in OURS else 1), splits):
+                if not arguments.again and (name, seed, method, state) in done:
                     continue
-                result = {"table": name, "seed": seed, "method": method, "cofrnet": cofrnet.__version__}
-                result |= {key: round(value, 5) for key, value in run(name, seed, method).items()}
+                if method == "pyGAM" and name == "waveform":  # pyGAM has two classes
+                    continue
+                result = {"table": name, "seed": seed, "method": method, "state": state, "cofrnet": cofrnet.__version__}
+                result |= {key: round(value, 5) for key, value in run(name, seed, method, state).items()}
                 with paths[method].open("a") as file:
                     file.write(json.dumps(result) + "\n")
                 print(json.dumps(result), flush=True)
