@@ -1,5 +1,6 @@
 """Compiled steps: the same numbers as steps by torch, for any number of threads; Ctrl-C ends them."""
 
+import contextlib
 import math
 import os
 import signal
@@ -159,18 +160,37 @@ def test_a_limit_of_blas_that_fails_is_set_the_next_time(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(blas, "_blas", fails)
+        patch.setattr(blas, "_libraries", fails)
         with pytest.raises(KeyboardInterrupt), blas.one_thread_of_blas():
             pass
 
     before = threads_of_blas()
-    with blas.one_thread_of_blas(), blas.one_thread_of_blas():
+    with blas.one_thread_of_blas():
         assert set(threads_of_blas()) == {1}
     assert threads_of_blas() == before
 
 
 def threads_of_blas():
-    return [library["num_threads"] for library in blas._blas().info()]
+    return [library.get_num_threads() for library in blas._libraries()]
+
+
+def test_interrupts_leave_no_limit_of_blas_behind():
+    """Ctrl-C at any moment of predictions: the next one mends what it has left."""
+    model, x = CoFrNet(n_features=4, generator=seeded()), torch.randn(5, 4, generator=seeded())
+    before = threads_of_blas()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with torch.no_grad():
+            for i in range(500):
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + i % 20))
+                    while True:
+                        model(x)
+                model(x)
+                assert threads_of_blas() == before
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def test_a_limit_of_blas_is_set_and_lifted_by_any_thread():

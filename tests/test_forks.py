@@ -32,3 +32,40 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_children_do_as_their_parent_does():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+BUSY = """
+import faulthandler, os, threading
+import torch
+from cofrnet.compiled import blas
+from cofrnet.nn import CoFrNet
+
+torch.set_grad_enabled(False)
+model, x, stop = CoFrNet(n_features=4), torch.randn(5, 4), threading.Event()
+
+def predict():
+    torch.set_grad_enabled(False)
+    while not stop.is_set():
+        model(x)
+
+model(x)
+threads = [library.get_num_threads() for library in blas._libraries()]
+thread = threading.Thread(target=predict)
+thread.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(60, exit=True)
+        model(x)
+        os._exit(0 if [library.get_num_threads() for library in blas._libraries()] == threads else 3)
+    if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        stop.set()
+        raise SystemExit(code)
+stop.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_children_of_a_process_that_is_predicting():
+    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

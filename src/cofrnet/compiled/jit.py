@@ -46,9 +46,8 @@ def jit_sum(function: _Function) -> _Function:
     return jit(function, fastmath=frozenset({"contract", "reassoc", "nsz"}))
 
 
-def _threads() -> int:
-    """As many as numba has; no more than torch uses, where that is loaded."""
-    most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+def _fewer_threads(most: int) -> int:
+    """No more than torch uses, where that is loaded."""
     torch = sys.modules.get("torch")
     return most if torch is None else min(most, torch.get_num_threads())
 
@@ -72,12 +71,14 @@ class _Team:
     def run(self, serial: Any, parallel: Any, elements: int, *arguments: Any) -> None:
         """Call the parallel function where that pays and may be done, else the serial one."""
         if elements >= PARALLEL_FROM and not self._forked:
-            threads = _threads()
+            before = numba.get_num_threads()
+            threads = _fewer_threads(before)
             if threads > 1 and self._lock.acquire(blocking=False):
                 try:
                     numba.set_num_threads(threads)
                     parallel(*arguments)
                 finally:
+                    numba.set_num_threads(before)
                     self._lock.release()
                 return
         serial(*arguments)

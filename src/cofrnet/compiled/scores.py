@@ -21,6 +21,7 @@ __all__ = ["Kind", "Numbers", "member_scores", "prepare_scores"]
 
 BLOCK = 128  # rows; the last block is filled up, as products of one shape round alike on most processors
 SHARES = 16  # of the blocks, for all threads
+FEWER = 4  # times as many elements as elsewhere before threads pay: a few rows should not wait for a core that is busy
 
 
 class Numbers(NamedTuple):
@@ -135,9 +136,10 @@ def _blocks_parallel(first: int, end: int, x: Array, w: Numbers, kind: Kind, out
 
 def member_scores(x: Array, w: Numbers, kind: Kind, out: Array) -> None:
     """Write the scores of inputs x (p, n) to `out` (members, q, n). All arrays are C-contiguous and of one dtype."""
-    blocks = -(-x.shape[1] // BLOCK)
+    n = x.shape[1]
+    blocks, work = -(-n // BLOCK), n * (w.head.size + w.bias.size) // FEWER
     with one_thread_of_blas():
-        team.run(_blocks, _blocks_parallel, blocks * BLOCK * (w.head.size + w.bias.size), 0, blocks, x, w, kind, out)
+        team.run(_blocks, _blocks_parallel, work, 0, blocks, x, w, kind, out)
 
 
 def smallest() -> tuple[Numbers, Kind]:

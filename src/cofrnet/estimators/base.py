@@ -55,7 +55,6 @@ __all__ = ["TabularCoFrNet"]
 Floats = NDArray[np.floating[Any]]
 
 PREDICT_CHUNK = 16_384  # rows, for bounded memory
-FEWEST_AT_ONCE = 256
 LADDERS_PER_PAIR = 8
 MOST_DEPTH = 1000
 BOOSTED_GROUPS = 4
@@ -488,13 +487,9 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         """Scores (n, q), in chunks of bounded memory."""
-        x = self._inputs(X)[0]
-        n = len(x)
-        if n < FEWEST_AT_ONCE:  # products of one shape round alike on most processors
-            x = torch.cat([x, x.new_zeros(FEWEST_AT_ONCE - n, x.shape[1])])
         with torch.no_grad():
-            scores = torch.cat([self.model_(part) for part in x.split(PREDICT_CHUNK)])
-        return scores[:n].double().numpy()
+            scores = torch.cat([self.model_(part) for part in self._inputs(X)[0].split(PREDICT_CHUNK)])
+        return scores.double().numpy()
 
 
 def _that_count(rows: NDArray[np.int64], weight: Floats | None) -> NDArray[np.int64]:

@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from cofrnet.core.ladder import fused_kernels, gradients_that_are_needed
 
 if TYPE_CHECKING:
     from cofrnet.nn.cofrnet import CoFrNet
 
-__all__ = ["ClosedForm", "closed_form", "compiled_kind", "compiled_numbers", "member_scores"]
+__all__ = ["ClosedForm", "closed_form", "compiled_kind", "compiled_numbers", "covered", "member_scores"]
+
+ROWS_AT_ONCE = 16_384  # whose inputs are copied, feature by feature
 
 
 def member_scores(model: CoFrNet, x: Tensor) -> Tensor | None:
@@ -33,21 +36,22 @@ def member_scores(model: CoFrNet, x: Tensor) -> Tensor | None:
 
     Where no gradient is wanted, compiled code goes over the rows by itself. Shapes: x (n, p); returns (members, q, n).
     """
-    covered = _covered(model, x)
-    if covered is None:
+    found = covered(model, x)
+    if found is None:
         return None
-    parameters, kernels = covered
+    parameters, kernels = found
     if torch.is_grad_enabled():
         form = ClosedForm(model, parameters, len(x), kernels, None)
         return _Scores.apply(form, x, *parameters)
-    scores = x.new_empty(model.spec.n_members, model.spec.n_outputs, len(x))
     numbers = compiled_numbers(model, [t.detach() for t in parameters], kernels)
-    inputs = np.ascontiguousarray(x.detach().numpy().T)
-    kernels.scores.member_scores(inputs, numbers, compiled_kind(model, kernels, inputs), scores.numpy())
-    return scores
+    kind, parts = compiled_kind(model, kernels, x.detach().numpy()), []
+    for rows in x.detach().split(ROWS_AT_ONCE):
+        parts.append(x.new_empty(model.spec.n_members, model.spec.n_outputs, len(rows)))
+        kernels.scores.member_scores(np.ascontiguousarray(rows.numpy().T), numbers, kind, parts[-1].numpy())
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
-def _covered(model: Any, x: Tensor) -> tuple[list[Tensor], Any] | None:
+def covered(model: Any, x: Tensor) -> tuple[list[Tensor], Any] | None:
     """The parameters that a closed form reads, in its order, and the kernels; None where it does not apply."""
     from cofrnet.nn.cofrnet import CoFrNet
 
@@ -55,6 +59,8 @@ def _covered(model: Any, x: Tensor) -> tuple[list[Tensor], Any] | None:
         return None
     banks = [bank for bank in (model.curves, model.full) if bank is not None]
     if model.training and model.spec.dropout > 0:
+        return None
+    if forward_ad.unpack_dual(x).tangent is not None:
         return None
     if any(bank.is_uneven or bank.log_epsilon is not None for bank in banks):
         return None
@@ -71,10 +77,10 @@ def closed_form(model: Any, x: Tensor, gradients_to_grad: bool = False) -> Close
 
     Gradients are written to memory of its own or, if so asked, to the `grad` that every parameter must then have.
     """
-    covered = _covered(model, x)
-    if covered is None:
+    found = covered(model, x)
+    if found is None:
         return None
-    parameters, kernels = covered
+    parameters, kernels = found
     if gradients_to_grad and any(t.grad is None for t in parameters):
         return None
     return ClosedForm(model, parameters, len(x), kernels, [t.grad for t in parameters] if gradients_to_grad else None)
@@ -107,9 +113,9 @@ def compiled_kind(model: CoFrNet, kernels: Any, like: Any) -> Any:
     rungs, first = 1, False
     if full is not None:
         rungs, first = full.bias.numel() // (spec.n_members * len(spec.full_depths)), full.first
-    curved = torch.arange(spec.n_features) if model._curved is None else model._curved
+    curved = np.arange(spec.n_features) if model._curved is None else model._curved.numpy()
     scalars = kernels.strips.scalars(like, spec.epsilon)
-    return kernels.scores.Kind(rungs, first, *scalars, spec.pole == "smooth", curved.numpy())
+    return kernels.scores.Kind(rungs, first, *scalars, spec.pole == "smooth", curved)
 
 
 class ClosedForm:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,7 +65,7 @@ class MemberSteps:
             return False
         if batch_size * spec.n_parameters >= 2 * EACH * spec.n_members or data.x.dtype != torch.float32:
             return False
-        return fused.closed_form(model, data.x[:1]) is not None
+        return fused.covered(model, data.x[:1]) is not None
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -138,13 +138,14 @@ class MemberSteps:
     def _of_each(self, function: Callable[[int, int], T], parts: int = 1) -> list[list[T]]:
         """What a function gives for every member and each of its parts, which are taken in turn.
 
-        Threads take members by turns, a part at a time. Whatever ends the wait for them, such as Ctrl-C, ends the work.
+        Threads take members by turns, a part at a time. Whatever ends the wait for them, such as Ctrl-C or an error of
+        one, ends the work for good.
         """
         found: list[list[T]] = [[] for _ in self.each]
         waiting = deque(range(len(self.each)))
 
         def work() -> None:
-            while True:
+            while not self._stop[0]:
                 try:
                     i = waiting.popleft()
                 except IndexError:  # other threads are at what is left
@@ -154,7 +155,7 @@ class MemberSteps:
                     waiting.append(i)
 
         try:
-            for own in [self._pool.submit(work) for _ in range(self.threads)]:
+            for own in as_completed([self._pool.submit(work) for _ in range(self.threads)]):
                 own.result()
             return found
         except BaseException:
@@ -172,21 +173,22 @@ class _Member:
     def __init__(
         self, model: CoFrNet, loss: str, rows: Sequence[Tensor], weight: Tensor, clip_norm: float | None
     ) -> None:
-        form = fused.closed_form(model, rows[0][:1])
-        assert form is not None
+        covered = fused.covered(model, rows[0][:1])
+        assert covered is not None
+        parameters, kernels = covered
         self.model, self.optimizer = model, Optimizer(model)
-        self.kernels: Any = form.kernels.descent
+        self.kernels: Any = kernels.descent
         full = model.full
         self.arrays = [
-            fused.compiled_numbers(model, tensors, form.kernels)
-            for tensors in ([p.detach() for p in form.parameters], [p.grad for p in form.parameters])
+            fused.compiled_numbers(model, tensors, kernels)
+            for tensors in ([p.detach() for p in parameters], [p.grad for p in parameters])
         ]
         own = self.optimizer
         self.vectors = self.kernels.Vectors(*(t.numpy() for t in (own.values, own.gradient, own.mean, own.square)))
         shape = (0, 1, 1) if full is None else (len(full.weight), full.n_ladders, full.n_features)
         self.layout = own.in_matrices, own.decayed, shape
         self.table = self.kernels.Table(*(t.contiguous().numpy() for t in (*rows, weight)))
-        self.kind = self.kernels.LOSSES[loss], fused.compiled_kind(model, form.kernels, self.vectors.values)
+        self.kind = self.kernels.LOSSES[loss], fused.compiled_kind(model, kernels, self.vectors.values)
         self.rule = self.kernels.Rule(*own.rule, float(clip_norm or 0.0))
 
     def descend(self, order: Any, ends: Any, plan: Any, losses: Any, stop: Any) -> None:
