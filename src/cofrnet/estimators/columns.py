@@ -219,9 +219,11 @@ def as_given(columns: Sequence[Any]) -> NDArray[Any]:
 
 
 def _as_array(column: Any) -> NDArray[Any]:
-    """A column of narwhals as numpy, which has no integers of 128 bits."""
+    """A column of narwhals as numpy, which has no integers of 128 bits; levels as objects, None where one is missing."""
     import narwhals as nw
 
+    if column.dtype in (nw.Categorical, nw.Enum):  # numpy would get the codes of pyarrow, which has any for a null
+        return np.array([*column.to_list(), None], dtype=object)[:-1]
     wide = column.dtype in (nw.Int128, nw.UInt128)
     found: NDArray[Any] = (column.cast(nw.Float64) if wide else column).to_numpy()
     return found

@@ -97,8 +97,9 @@ class Explaining:
         values it takes, that towards the next.
 
         The score is the log-odds of the second class, or one score for each class (before the softmax), or the
-        prediction of a regressor. `baseline` is "mean" (the default) or "median" of the training rows, or rows like
-        those of X: contributions are then averaged over them, at most a hundred.
+        prediction of a regressor. `baseline` is "mean" (the default; the median where a few huge values alone make the
+        mean of a column) or "median" of the training rows, or rows like those of X: contributions are then averaged
+        over them, at most a hundred.
         """
         if method not in ("integrated", "gradient"):
             raise ValueError(f"method must be 'integrated' or 'gradient'; got method={method!r}.")
@@ -176,8 +177,7 @@ class Explaining:
         subject = self._subject()
         if center is None or isinstance(center, str):
             inputs = subject.baseline(center or "mean")
-            profiles = self.profile_.columns
-            values = np.array([p.median if center == "median" else p.mean for p in profiles])
+            values = np.array([subject.middle(j, center or "mean") for j in range(len(subject.columns))])
         else:
             rows, columns = self._inputs(center)
             if len(rows) != 1:

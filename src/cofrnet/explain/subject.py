@@ -21,6 +21,7 @@ Floats = NDArray[np.floating[Any]]
 
 BINS = 40
 CHUNK = 8192
+FAR = 3.0  # from the mean of an input, in its deviations
 
 
 def evenly(n: int, most: int) -> NDArray[np.int64]:
@@ -162,6 +163,16 @@ class Subject:
         starts = [place.start for place in self.places]
         return np.add.reduceat(of_inputs, starts, axis=-1)
 
+    def middle(self, j: int, kind: str) -> float:
+        """The "mean" or "median" of a column of numbers, NaN for levels.
+
+        Where a few huge values alone make the mean, it is like no row, and the median takes its place.
+        """
+        column, profile = self.columns[j], self.profiles[j]
+        if kind == "median" or self.is_categorical(j):
+            return profile.median
+        return profile.mean if abs(column.at([profile.mean], np.float64)[0, 0]) <= FAR else profile.median
+
     def baseline(self, kind: str) -> Tensor:
         """Inputs of the "mean" row (levels and gaps by their shares) or of the "median" row (what is most frequent)."""
         if kind not in ("mean", "median"):
@@ -169,7 +180,7 @@ class Subject:
         parts = []
         for j, (column, profile) in enumerate(zip(self.columns, self.profiles, strict=True)):
             if not self.is_categorical(j):
-                row = column.at([profile.mean if kind == "mean" else profile.median], np.float64)[0]
+                row = column.at([self.middle(j, kind)], np.float64)[0]
                 row[column.first_effect :] = 0  # the mean of effects; a mean of codes is no code
                 if column.has_missing:
                     row[1] = profile.missing if kind == "mean" else float(profile.missing > 0.5)
