@@ -975,3 +975,10 @@ def test_targets_of_decimals_and_texts_have_a_report(tmp_path):
         assert model.report(tmp_path / "page.html", X, target).exists()
     wide = pl.DataFrame({"a": pl.Series(range(200), dtype=pl.Int128)})
     assert CoFrNetRegressor(**QUICK).fit(wide, y).explain_local(wide[:3]).values.shape == (3, 1, 1)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "minmax"])
+def test_huge_values_have_scores(scaling):
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model = CoFrNetClassifier(**QUICK, scaling=scaling).fit(X, X[:, 0] > 0)
+    assert np.isfinite(model.predict_proba([[1e39, 0.0], [-1e300, 1e300]])).all()

@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
+from cofrnet.estimators.columns import as_columns, as_given
 from cofrnet.explain.data import LocalExplanation
 
 FAST = {"max_epochs": 8, "n_ladders": 4, "ladders_per_feature": 2, "random_state": 0}
@@ -425,3 +427,23 @@ def test_surfaces_have_bands_gaps_density_and_margin(messy):
     assert predicted[1] - predicted[0] == pytest.approx(differ, rel=1e-3, abs=1e-2)
     assert np.isnan(model.surface("income", "city").margin).all()
     assert CoFrNetRegressor(**FAST).fit(X, y).surface("income", "age").low.shape == (1, 24, 25)
+
+
+def test_the_mean_row_is_like_rows_that_there_are():
+    """A column that is 0 but in a few rows, where it is large: its mean is like none of them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    X[:, 1] = np.where(rng.random(2000) < 0.01, rng.choice([1.0, 100.0, 400.0], 2000), 0.0)
+    model = CoFrNetRegressor(max_epochs=10, random_state=0).fit(X, X[:, 0] + rng.normal(size=2000))
+    subject = model._subject()
+    assert subject.middle(0, "mean") == pytest.approx(X[:, 0].mean(), abs=1e-6)
+    assert subject.middle(1, "mean") == subject.middle(1, "median") == 0
+    importances = model.explain_global().importances[0]
+    assert importances[1] < 0.1 * importances[0]
+    assert model.explain_local([[0.0, 0.0]]).values.ravel()[1] == pytest.approx(0, abs=1e-4)
+
+
+def test_missing_levels_are_shown_as_missing():
+    levels = pa.array(["a", None, "b", "a"]).dictionary_encode()
+    data = as_given(as_columns(pa.table({"level": levels, "number": [1.0, 2.0, 3.0, 4.0]})))
+    assert data[:, 0].tolist() == ["a", None, "b", "a"]

@@ -1,7 +1,10 @@
 import os
 
+import numpy as np
 import pytest
 
+from cofrnet import CoFrNetRegressor, load
+from cofrnet.errors import ModelFileError
 from cofrnet.files import write_atomically
 
 
@@ -36,3 +39,14 @@ def test_permissions_of_what_is_replaced_are_kept(tmp_path):
     path = write_atomically(tmp_path / "a", b"one")
     path.chmod(0o600)
     assert write_atomically(path, b"two").stat().st_mode & 0o777 == 0o600
+
+
+def test_numbers_that_have_changed_are_found(tmp_path):
+    model = CoFrNetRegressor(n_ladders=2, ladders_per_feature=1, max_epochs=2, random_state=0)
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    path = model.fit(X, X[:, 0]).save(tmp_path / "m.cofrnet")
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match="some of its numbers have changed"):
+        load(path)

@@ -116,3 +116,10 @@ def test_an_interrupted_stage_keeps_the_history_of_those_before():
     assert (nothing.history, nothing.best_epoch, nothing.interrupted) == (first.history, 0, True)
     more = first.then(Trained({"loss": [1.0], "validation_loss": [2.0]}, best_epoch=0))
     assert (more.history["loss"], more.best_epoch) == ([3.0, 2.0, 1.0], 2)
+
+
+@pytest.mark.parametrize("strategy", ["boosted", "rungwise"])
+def test_a_callback_that_ends_the_training_ends_all_stages(strategy):
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model = CoFrNetClassifier(strategy=strategy, max_epochs=20, callbacks=[lambda epoch: True], random_state=0)
+    assert model.fit(X, X[:, 0] > 0).n_iter_ == 1

@@ -2,12 +2,14 @@
 
 A model file, ``*.cofrnet``, is one safetensors file: named tensors, and a JSON object under "cofrnet" in its metadata.
 It holds numbers and text, never code. What a reader may rely on after `read_tensors`: the tensors have the dtypes and
-shapes that they claim, all numbers are finite, and the JSON is an object of a format that this version knows.
+shapes that they claim, all numbers are finite and those that were written, and the JSON is an object of a format that
+this version knows.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -89,9 +91,18 @@ def tensors_to_bytes(tensors: Mapping[str, NDArray[Any] | Tensor], about: Mappin
     import numpy as np
     from safetensors.numpy import save
 
-    text = json.dumps({"format": FORMAT, **about}, allow_nan=False)
     plain = {name: t if isinstance(t, np.ndarray) else t.detach().cpu().numpy() for name, t in tensors.items()}
-    return save({name: np.array(t, order="C") for name, t in plain.items()}, {"cofrnet": text})
+    plain = {name: np.array(t, order="C") for name, t in plain.items()}
+    digest = _digest({name: t.tobytes() for name, t in plain.items()})
+    return save(plain, {"cofrnet": json.dumps({"format": FORMAT, "digest": digest, **about}, allow_nan=False)})
+
+
+def _digest(contents: Mapping[str, bytes | bytearray]) -> str:
+    """What tells whether the bytes of tensors have changed, by accident and not on purpose."""
+    whole = hashlib.sha256()
+    for name in sorted(contents):
+        whole.update(contents[name])
+    return whole.hexdigest()
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -130,6 +141,10 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
         if not np.isfinite(flat).all():
             raise ModelFileError(f"tensor {name!r} of {path} must be finite; it holds NaN or infinity.")
         tensors[name] = flat.reshape(described["shape"])
+    if about.pop("digest", None) not in (None, _digest({name: described["data"] for name, described in raw})):
+        raise ModelFileError(
+            f"{path} must be as it was written; some of its numbers have changed since. Save or copy the model again."
+        )
     return tensors, about
 
 

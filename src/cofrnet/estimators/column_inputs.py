@@ -18,6 +18,7 @@ __all__ = ["HEIGHT", "MISSING", "MOST_KNOTS", "OTHER", "CategoricalColumn", "Col
 MOST_KNOTS = 257
 HEIGHT = 0.3  # low hats need large weights, which decay holds down: values in order follow their curve as before
 CELLS = 4096
+MOST_SCALED = 1e30  # and least, of what goes on straight: scores of it are finite in single precision
 MISSING = "missing"
 OTHER = "other"
 
@@ -75,7 +76,8 @@ class NumericColumn:
             z = self._by_cells(x) if len(x) > CELLS else np.interp(x, self.knots, self.values)
         else:
             (x0, x1), (z0, z1) = self.knots, self.values
-            z = z0 + (x - x0) * ((z1 - z0) / (x1 - x0))
+            with np.errstate(over="ignore"):
+                z = np.clip(z0 + (x - x0) * ((z1 - z0) / (x1 - x0)), -MOST_SCALED, MOST_SCALED)
         if out is None or z is out:
             return z
         out[...] = z

@@ -219,7 +219,7 @@ def as_given(columns: Sequence[Any]) -> NDArray[Any]:
 
 
 def _as_array(column: Any) -> NDArray[Any]:
-    """A column of narwhals as numpy, which has no integers of 128 bits; levels as objects, None where one is missing."""
+    """A column of narwhals as numpy, which has no integers of 128 bits; levels are objects, None for missing ones."""
     import narwhals as nw
 
     if column.dtype in (nw.Categorical, nw.Enum):  # numpy would get the codes of pyarrow, which has any for a null

@@ -41,7 +41,8 @@ __all__ = ["CoFrNetClassifier", "CoFrNetRegressor"]
 Floats = NDArray[np.floating[Any]]
 
 STARTS, SMALL_PARAMETERS, SMALL_ROWS = 20, 100, 5000  # of second-order least squares
-MOST_PARAMETERS, MOST_NUMBERS = 1000, 100_000_000  # minutes of work; 0.8 GB, several of which it has at a time
+MOST_PARAMETERS, MOST_NUMBERS = 1000, 100_000_000  # of a member; of slopes, 0.8 GB, several of which it has at a time
+MOST_PRODUCTS = 3_000_000_000  # of slopes with each other in an iteration, of which there are up to 200: minutes
 
 
 # The constructors are written out, twice: scikit-learn reads their signature.
@@ -406,9 +407,10 @@ device, random_state, verbose
         return self._spec(members=1).n_parameters
 
     def _require_room(self, n: int) -> None:
-        """Refuse least squares that would take hours, or whose slopes (starts, n, parameters) gigabytes."""
+        """Refuse least squares that would take many minutes, or whose slopes (starts, n, parameters) gigabytes."""
         each = self._parameters_of_member()
-        if each > MOST_PARAMETERS or STARTS * self._spec().n_members * each * n > MOST_NUMBERS:
+        numbers = STARTS * self._spec().n_members * each * n
+        if each > MOST_PARAMETERS or numbers > MOST_NUMBERS or numbers * each > MOST_PRODUCTS:
             raise ValueError(
                 "solver='least_squares' must have few parameters, as its equations grow with their square; got "
                 f"{each} of them and {n} rows. Take fewer ladders (n_ladders, ladders_per_feature, depth) or rows, or "

@@ -168,17 +168,23 @@ def header_line(start: bytes) -> bytes:
 @contextmanager
 def explained(path: Any) -> Iterator[None]:
     """Errors of Arrow as ours."""
+    to_utf8 = "Convert it to UTF-8, for example with: iconv -f latin1 -t utf8."
     try:
         yield
+    except UnicodeDecodeError as error:  # of the names of columns
+        byte = error.object[error.start]
+        raise TableError(
+            f"{name_of(path)} must be text in UTF-8; its header has byte 0x{byte:02x}. {to_utf8}"
+        ) from None
     except pa.ArrowInvalid as error:
         text = str(error)
         remedy = "Check the file."
         if "UTF8" in text or "UTF-8" in text:
-            remedy = "Convert it to UTF-8, for example with: iconv -f latin1 -t utf8."
+            remedy = to_utf8
         elif "CSV parse error" in text:
             remedy = "Mend or remove that line."
         elif "conversion error" in text:
-            remedy = "The model was fitted to another kind of column: mend the value, or fit again."
+            remedy = "The model was fitted to another kind of column: mend the value, leave it blank, or fit again."
         raise TableError(f"{name_of(path)} must be a table that can be read; {text}. {remedy}") from None
     except (pa.ArrowException, EOFError) as error:
         raise TableError(f"{name_of(path)} must be a table that can be read; {error}.") from None

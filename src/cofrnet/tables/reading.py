@@ -297,10 +297,19 @@ def _require_columns(names: Sequence[str], path: Any, wanted: Sequence[str] = ()
         raise TableError(f"columns of {name_of(path)} must have different names; {twice!r} is there twice. Rename one.")
     if not names:
         raise TableError(f"{name_of(path)} must have columns; it has none.")
-    absent = next((name for name in wanted if name not in names), None)
-    if absent is not None:
-        shown = ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
-        raise TableError(f"{name_of(path)} must have a column {absent!r}; it has none. Its columns are {shown}.")
+    absent = [name for name in wanted if name not in names]
+    if absent:
+        which = f"a column {absent[0]!r}; it has none"
+        if len(absent) > 1:
+            which = f"columns {_shown(absent)}; it has none of them"
+        raise TableError(
+            f"{name_of(path)} must have {which}. Its columns are {_shown(names)}. One that nothing is known of may be "
+            "left blank, but must be there."
+        )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 @contextmanager

@@ -84,6 +84,7 @@ class Trained:
     history: dict[str, list[float]] = field(default_factory=dict)
     best_epoch: int = 0
     interrupted: bool = False
+    stopped: bool = False  # by a callback
     member_losses: Tensor | None = None
 
     def then(self, other: Trained) -> Trained:
@@ -92,7 +93,7 @@ class Trained:
         history = {name: [*self.history.get(name, []), *other.history.get(name, [])] for name in names}
         kept_its_start = other.best_epoch < 0
         best = self.best_epoch if kept_its_start else len(self.history.get("loss", [])) + other.best_epoch
-        return Trained(history, best, self.interrupted or other.interrupted)
+        return Trained(history, best, self.interrupted or other.interrupted, self.stopped or other.stopped)
 
 
 class _Best:
@@ -174,7 +175,8 @@ def train(
                 checkpoint.save(model, run.steps, generator, run.best, number + 1, run.since_best, run.trained.history)
             stop = [callback(Epoch(number, options.max_epochs, row, model)) for callback in callbacks]
             late = options.patience is not None and run.since_best >= options.patience
-            if run.crew.agreed(any(stop) or late):
+            run.trained.stopped = bool(run.crew.agreed(any(stop)))
+            if run.crew.agreed(run.trained.stopped or late):
                 break
     except KeyboardInterrupt:
         run.trained.interrupted = True

@@ -83,7 +83,7 @@ def boosted(
             start(stage)
         trained = trained.then(fit(Boosted(stages, stage) if stages else stage))
         stages.append(stage)
-        if trained.interrupted:
+        if trained.interrupted or trained.stopped:
             break
     return summed(stages).requires_grad_(True).eval(), trained
 
@@ -102,7 +102,7 @@ def rungwise(
     start(model)
     trained = fit(model)
     for depth in range(2, max(spec.depth, *spec.full_depths, 1) + 1):
-        if trained.interrupted:
+        if trained.interrupted or trained.stopped:
             break
         model = add_rung(model, shallower(spec, depth))
         trained = trained.then(fit(model))
