@@ -2,14 +2,17 @@
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 from torch.func import grad, jacrev, vmap
 
+import cofrnet
 from cofrnet.compiled import jit
 from cofrnet.compiled.settings import has_numba, uses_numba
 from cofrnet.core import backend, ladder, sensitivities, tails
@@ -239,3 +242,26 @@ def test_backends_that_overlap_leave_nothing_behind():
     assert not uses_numba()
     second.__exit__(None, None, None)
     assert uses_numba() == has_numba
+
+
+def test_kernels_are_compiled_again_when_another_module_changes(tmp_path):
+    """Scores of rows have code of `strips` in them; numba itself would look at the file of scores alone."""
+    own = tmp_path / "cofrnet"
+    shutil.copytree(Path(cofrnet.__file__).parent, own, ignore=shutil.ignore_patterns("__pycache__"))
+    script = """
+import torch
+from cofrnet.nn import CoFrNet
+
+torch.set_grad_enabled(False)
+print(CoFrNet(n_features=1, n_ladders=1, variant="F", generator=torch.Generator().manual_seed(0))(torch.ones(1, 1)))
+"""
+
+    def score():
+        return run_python(script, PYTHONPATH=str(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+
+    before, strips = score(), own / "compiled" / "strips.py"
+    source = strips.read_text()
+    changed = source.replace("t[j] = (w * x[j] + b) + (u if near", "t[j] = (w * x[j] + b) - (u if near")
+    assert changed != source
+    strips.write_text(changed)
+    assert score() != before

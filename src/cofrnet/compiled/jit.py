@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -26,9 +29,27 @@ def jit(function: _Function, parallel: bool = False, fastmath: frozenset[str] = 
     compiled: Any
     try:
         compiled = numba.njit(function, cache=True, **options)
+        _compile_again_after_changes(compiled)
     except RuntimeError:  # no folder to cache in, neither beside the package nor in the user's home
         compiled = numba.njit(function, **options)
     return cast("_Function", compiled)
+
+
+@cache
+def _sources() -> str:
+    """What tells one version of all that is compiled from another."""
+    texts = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in texts)).hexdigest()
+
+
+def _compile_again_after_changes(compiled: Any) -> None:
+    """Let what is cached be of no use once any of the modules here is another.
+
+    Numba looks at the file of a function alone, but functions have code of those of other files in them.
+    """
+    file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = _sources()
 
 
 def part(function: _Function) -> _Function:
