@@ -195,13 +195,15 @@ def test_interrupts_leave_no_limit_of_blas_behind():
 
 def test_a_limit_of_blas_is_set_and_lifted_by_any_thread():
     """One thread is the first to come, another the last to go, and a third has set a limit before and still lives."""
-    before, entered, go, gone, end = threads_of_blas(), *(threading.Event() for _ in range(4))
+    before, there, entered, go, gone, end = threads_of_blas(), *(threading.Event() for _ in range(5))
 
     def sets_one():
         threadpool_limits(limits=max(before), user_api="blas")
+        there.set()
         end.wait(60)
 
     def is_first():
+        there.wait(60)
         with blas.one_thread_of_blas():
             entered.set()
             go.wait(60)
