@@ -181,6 +181,7 @@ def test_interrupts_leave_no_limit_of_blas_behind():
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with torch.no_grad():
+            model(x)  # compiled
             for i in range(500):
                 with contextlib.suppress(KeyboardInterrupt):
                     signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + i % 20))
