@@ -58,7 +58,7 @@ def read_training_rows(
     import numpy as np
 
     from cofrnet.cli.columns import describe, target_task, with_target
-    from cofrnet.tables import leading_zeros, read_table
+    from cofrnet.tables import leading_zeros, listed, read_table
 
     for option, names in (("--drop", drop or []), ("--weight", [weight]), ("--categorical", categorical or [])):
         if target in names:
@@ -68,7 +68,7 @@ def read_training_rows(
         table = read_table(data, format, text=categorical or (), without=drop or (), codes=codes)
     for name in [target, *(categorical or []), *([] if weight is None else [weight])]:
         if name not in table.column_names:
-            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
+            raise ValueError(f"{data} must have a column {name!r}; its columns are {listed(table.column_names)}.")
     zeros, rows = leading_zeros(table), len(table)
     table, column, y, places = with_target(table.replace_schema_metadata(), target, data)
     say_without_target(rows - len(y))
@@ -131,7 +131,7 @@ def read_texts(
     import pyarrow.compute as pc
 
     from cofrnet.cli.columns import target_task, with_target
-    from cofrnet.tables import leading_zeros, read_table
+    from cofrnet.tables import leading_zeros, listed, read_table
 
     if task is Task.regression:
         raise typer.BadParameter("texts are classified: --task regression does not go with --text.")
@@ -142,7 +142,7 @@ def read_texts(
         table = read_table(data, format, text=(text,), codes=(target,))
     for name in (text, target, *others):
         if name not in table.column_names:
-            raise ValueError(f"{data} must have a column {name!r}; its columns are {_listed(table.column_names)}.")
+            raise ValueError(f"{data} must have a column {name!r}; its columns are {listed(table.column_names)}.")
     left_out = [name for name in table.column_names if name not in (text, target, *others)]
     zeros, rows = leading_zeros(table), len(table)
     table = table.replace_schema_metadata().select([text, target, *others])
@@ -165,7 +165,7 @@ def read_texts(
         )
         tell(f"target {target!r}: {len(np.unique(y))} classes.")
         if left_out:
-            tell(f"not read: {_listed(left_out)}.")
+            tell(f"not read: {listed(left_out)}.")
     return TrainingRows(table, y, "text", places=places)
 
 
@@ -181,10 +181,6 @@ def _tell_columns(reports: list[Any], data: str, rows: int, target: str, task: s
     detail = f", {distinct} classes" if task == "classification" else ""
     hint = "" if why in ("as asked", "its values are text") else f" (else say --task {other})"
     tell(f"target {target!r}: {task}{detail}, {why if why == 'as asked' else f'because {why}'}{hint}.")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
 
 
 def weights_of(table: pa.Table, name: str) -> Any:

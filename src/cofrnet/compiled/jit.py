@@ -67,8 +67,8 @@ def jit_sum(function: _Function) -> _Function:
     return jit(function, fastmath=frozenset({"contract", "reassoc", "nsz"}))
 
 
-def _fewer_threads(most: int) -> int:
-    """No more than torch uses, where that is loaded."""
+def _no_more_than_torch(most: int) -> int:
+    """At most so many threads, and no more than torch uses, where that is loaded."""
     torch = sys.modules.get("torch")
     return most if torch is None else min(most, torch.get_num_threads())
 
@@ -93,7 +93,7 @@ class _Team:
         """Call the parallel function where that pays and may be done, else the serial one."""
         if elements >= PARALLEL_FROM and not self._forked:
             before = numba.get_num_threads()
-            threads = _fewer_threads(before)
+            threads = _no_more_than_torch(before)
             if threads > 1 and self._lock.acquire(blocking=False):
                 try:
                     numba.set_num_threads(threads)

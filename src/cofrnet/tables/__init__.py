@@ -5,7 +5,7 @@ bz2), and "-" is standard input or output. A file is written under a temporary n
 """
 
 from cofrnet.tables.formats import Format
-from cofrnet.tables.kinds import Kind, TableError, as_kinds, kind_of
+from cofrnet.tables.kinds import Kind, TableError, as_kinds, kind_of, listed
 from cofrnet.tables.reading import ahead, as_written, batches, column_names, in_order, leading_zeros, read_table
 from cofrnet.tables.writing import writer
 
@@ -21,6 +21,7 @@ __all__ = [
     "in_order",
     "kind_of",
     "leading_zeros",
+    "listed",
     "read_table",
     "writer",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +18,7 @@ __all__ = [
     "as_kinds",
     "as_text",
     "kind_of",
+    "listed",
     "name_of",
     "plain",
     "with_column",
@@ -48,6 +49,11 @@ def as_kinds(
     for name, kind in kinds.items():
         table = with_column(table, name, _as_kind(table[name], kind, name, path, (known or {}).get(name, ())))
     return plain(table)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names of columns, the first twenty of them, for a message."""
+    return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def name_of(path: Any) -> str:

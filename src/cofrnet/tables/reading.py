@@ -18,7 +18,18 @@ from pyarrow import csv
 
 from cofrnet.tables.arrow import arrow_json, in_memory, pc, pq
 from cofrnet.tables.formats import Format
-from cofrnet.tables.kinds import MISSING, TYPES, Kind, TableError, as_kinds, as_text, name_of, plain, with_column
+from cofrnet.tables.kinds import (
+    MISSING,
+    TYPES,
+    Kind,
+    TableError,
+    as_kinds,
+    as_text,
+    listed,
+    name_of,
+    plain,
+    with_column,
+)
 from cofrnet.tables.opening import Peekable, explained, header_line, opened
 
 __all__ = ["ahead", "as_written", "batches", "column_names", "in_order", "leading_zeros", "read_table"]
@@ -301,15 +312,11 @@ def _require_columns(names: Sequence[str], path: Any, wanted: Sequence[str] = ()
     if absent:
         which = f"a column {absent[0]!r}; it has none"
         if len(absent) > 1:
-            which = f"columns {_shown(absent)}; it has none of them"
+            which = f"columns {listed(absent)}; it has none of them"
         raise TableError(
-            f"{name_of(path)} must have {which}. Its columns are {_shown(names)}. One that nothing is known of may be "
+            f"{name_of(path)} must have {which}. Its columns are {listed(names)}. One that nothing is known of may be "
             "left blank, but must be there."
         )
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 @contextmanager
