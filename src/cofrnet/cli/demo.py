@@ -46,7 +46,7 @@ def demo(
     X, y = waveform(rows, seed=seed)
     X_test, y_test = waveform(TEST_ROWS, seed=seed + 1)
     with busy("preparing (some ten seconds, once on a machine)"):
-        prepare()
+        prepare("table")
     model = CoFrNetClassifier(max_epochs=epochs, random_state=seed, verbose=int(sys.stderr.isatty()))
     seconds, interrupted = fitted(model, _named(X), y)
     if interrupted:

@@ -115,7 +115,9 @@ def fit(
     rows, held = split(y, test, read.task, seed)
     apart = None if test_out is None else list(held_rows(data, format, read, str(target), held))
     given = None if weights is None else weights[rows]
-    seconds, interrupted, rank = _fitted_together(estimator, _taken(table, rows), _named(y[rows], target), given)
+    seconds, interrupted, rank = _fitted_together(
+        read.task, estimator, _taken(table, rows), _named(y[rows], target), given
+    )
     if rank > 0:
         return
     path = estimator.save(out)
@@ -165,13 +167,13 @@ def _read_images(data: str, target: str | None, image: str | None) -> TrainingRo
     return TrainingRows(sources, y, "image")
 
 
-def _fitted_together(estimator: Any, X: Any, y: Any, weights: Any) -> tuple[float, bool, int]:
+def _fitted_together(task: str, estimator: Any, X: Any, y: Any, weights: Any) -> tuple[float, bool, int]:
     """Fit, with the processes that torchrun started, if it did: how long it took, whether Ctrl-C ended it, our rank."""
     with busy("preparing (some ten seconds, once on a machine)"):
         from cofrnet.core import prepare
         from cofrnet.training import joined
 
-        prepare()
+        prepare(task if task in ("text", "image") else "table")
     asked, shown = estimator.device, estimator.verbose
     with joined(asked) as (crew, own):
         estimator.set_params(device=own, verbose=shown if crew.rank == 0 else 0)

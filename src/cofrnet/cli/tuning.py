@@ -80,7 +80,7 @@ def tune(
                 f"every class must have at least {folds} rows, one for each fold; {str(classes[counts.argmin()])!r} "
                 f"has {counts.min()}. Leave its rows out, or say --folds 2."
             )
-    prepare()
+    prepare("table")
     fixed = make_estimator(chosen, settings, random_state=seed, device=device)
     held = {setting.partition("=")[0] for setting in settings or ()}
     space = {name: values for name, values in SPACE.items() if name not in held}

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from cofrnet.compiled.jit import Array, jit, jit_parallel, team
+from cofrnet.compiled.jit import Array, jit, team
 
 __all__ = ["add_bag_gradients", "bag_sums", "prepare_bags"]
 
 
 @jit
-def _sum(i: int, offsets: Array, ids: Array, weights: Array, table: Array, out: Array) -> None:
-    row = out[i]
-    for j in range(row.size):
-        row[j] = 0
-    for e in range(offsets[i], offsets[i + 1]):
-        own, weight = table[ids[e]], weights[e]
+def _sums(first: int, last: int, offsets: Array, ids: Array, weights: Array, table: Array, out: Array) -> None:
+    for i in range(first, last):
+        row = out[i]
         for j in range(row.size):
-            row[j] += weight * own[j]
-
-
-@jit
-def _sums_serial(offsets: Array, ids: Array, weights: Array, table: Array, out: Array) -> None:
-    for i in range(len(out)):
-        _sum(i, offsets, ids, weights, table, out)
-
-
-@jit_parallel
-def _sums_parallel(offsets: Array, ids: Array, weights: Array, table: Array, out: Array) -> None:
-    for i in prange(len(out)):
-        _sum(i, offsets, ids, weights, table, out)
+            row[j] = 0
+        for e in range(offsets[i], offsets[i + 1]):
+            own, weight = table[ids[e]], weights[e]
+            for j in range(row.size):
+                row[j] += weight * own[j]
 
 
 def bag_sums(offsets: Array, ids: Array, weights: Array, table: Array, out: Array) -> None:
@@ -38,7 +26,7 @@ def bag_sums(offsets: Array, ids: Array, weights: Array, table: Array, out: Arra
 
     Shapes: offsets (n + 1,), ids and weights (entries,).
     """
-    team.run(_sums_serial, _sums_parallel, len(ids) * table.shape[1], offsets, ids, weights, table, out)
+    team.run(_sums, len(out), 2 * len(ids) * table.shape[1], offsets, ids, weights, table, out)
 
 
 @jit
@@ -55,5 +43,5 @@ def add_bag_gradients(offsets: Array, ids: Array, weights: Array, slopes: Array,
 def prepare_bags() -> None:
     """Compile what is here for float32."""
     ones, integers = np.ones((1, 1), dtype=np.float32), np.zeros(2, dtype=np.int64)
-    for run in (_sums_serial, _sums_parallel, add_bag_gradients):
-        run(integers, integers[:1], ones[0], ones, ones)
+    _sums(0, 1, integers, integers[:1], ones[0], ones, ones)
+    add_bag_gradients(integers, integers[:1], ones[0], ones, ones)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from cofrnet.compiled.half import narrow, wide, widened
-from cofrnet.compiled.jit import Array, jit, jit_parallel, team
+from cofrnet.compiled.jit import Array, jit, team
 
 __all__ = ["bend", "bend_gradients", "moments", "prepare_channels"]
 
@@ -22,12 +21,12 @@ BLOCK = 256  # rows that a thread takes at once
 
 
 @jit
-def _bend_block(
+def _bend(
     first: int, last: int, x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array
 ) -> None:
     depth, channels = len(w) - 1, x.shape[1]
     u, t = np.empty(channels, dtype=w.dtype), np.empty(channels, dtype=w.dtype)
-    for i in range(first, last):
+    for i in range(first * BLOCK, min(last * BLOCK, len(x))):
         source, target = x[i], y[i]
         for c in range(channels):
             u[c] = (wide(source[c]) - mean[c]) * inverse[c]
@@ -38,17 +37,6 @@ def _bend_block(
                 t[c] = wk[c] * u[c] + bk[c] + t[c] / (t[c] * t[c] + square)
         for c in range(channels):
             target[c] = narrow(t[c], target[c])
-
-
-@jit
-def _bend_serial(x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array) -> None:
-    _bend_block(0, len(x), x, mean, inverse, w, b, square, y)
-
-
-@jit_parallel
-def _bend_parallel(x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, y: Array) -> None:
-    for block in prange(-(-len(x) // BLOCK)):
-        _bend_block(block * BLOCK, min((block + 1) * BLOCK, len(x)), x, mean, inverse, w, b, square, y)
 
 
 @jit
@@ -112,36 +100,34 @@ def _gradient_block(
     all_sums += sums
 
 
-@jit_parallel
-def _gradient_parallel(
-    x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, g: Array, out: Array, sums: Array
+@jit
+def _gradients(
+    first: int,
+    last: int,
+    x: Array,
+    mean: Array,
+    inverse: Array,
+    w: Array,
+    b: Array,
+    square: Any,
+    g: Array,
+    out: Array,
+    sums: Array,
 ) -> None:
-    parts = len(sums)
-    each = -(-len(x) // parts)
-    for part in prange(parts):
-        first, last = part * each, min((part + 1) * each, len(x))
-        if first < last:
-            _gradient_block(first, last, x, mean, inverse, w, b, square, g, out, sums[part])
+    each = -(-len(x) // len(sums))
+    for part in range(first, last):
+        lo, hi = part * each, min((part + 1) * each, len(x))
+        if lo < hi:
+            _gradient_block(lo, hi, x, mean, inverse, w, b, square, g, out, sums[part])
 
 
 @jit
-def _centre_block(first: int, last: int, x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
-    for i in range(first, last):
+def _centre(first: int, last: int, x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
+    for i in range(first * BLOCK, min(last * BLOCK, len(x))):
         source, target = x[i], out[i]
         for c in range(x.shape[1]):
             u = (wide(source[c]) - mean[c]) * inverse[c]
             target[c] = narrow(inverse[c] * (wide(target[c]) - a[c] - u * b[c]), target[c])
-
-
-@jit
-def _centre_serial(x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
-    _centre_block(0, len(x), x, mean, inverse, a, b, out)
-
-
-@jit_parallel
-def _centre_parallel(x: Array, mean: Array, inverse: Array, a: Array, b: Array, out: Array) -> None:
-    for block in prange(-(-len(x) // BLOCK)):
-        _centre_block(block * BLOCK, min((block + 1) * BLOCK, len(x)), x, mean, inverse, a, b, out)
 
 
 @jit
@@ -160,14 +146,13 @@ def _moment_block(first: int, last: int, x: Array, shift: Array, sums: Array) ->
         sums += few
 
 
-@jit_parallel
-def _moments_parallel(x: Array, shift: Array, sums: Array) -> None:
-    parts = len(sums)
-    each = -(-len(x) // parts)
-    for part in prange(parts):
-        first, last = part * each, min((part + 1) * each, len(x))
-        if first < last:
-            _moment_block(first, last, x, shift, sums[part])
+@jit
+def _moments(first: int, last: int, x: Array, shift: Array, sums: Array) -> None:
+    each = -(-len(x) // len(sums))
+    for part in range(first, last):
+        lo, hi = part * each, min((part + 1) * each, len(x))
+        if lo < hi:
+            _moment_block(lo, hi, x, shift, sums[part])
 
 
 PARTS = 16  # sums are made in as many parts, whatever the number of threads, so that it does not change them
@@ -178,25 +163,15 @@ def moments(x: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):  # of numbers that have run away: the loss will tell
         shift = widened(x[:BLOCK]).mean(0)
         sums = np.zeros((PARTS, 2, x.shape[1]))
-        team.run(_moments_parts, _moments_parallel, x.size, x, shift, sums)
+        team.run(_moments, PARTS, x.size, x, shift, sums)
         one, two = sums.sum(0) / len(x)
         return (shift + one).astype(shift.dtype), np.maximum(two - one * one, 0).astype(shift.dtype)
-
-
-@jit
-def _moments_parts(x: Array, shift: Array, sums: Array) -> None:
-    parts = len(sums)
-    each = -(-len(x) // parts)
-    for part in range(parts):
-        first, last = part * each, min((part + 1) * each, len(x))
-        if first < last:
-            _moment_block(first, last, x, shift, sums[part])
 
 
 def bend(x: Array, mean: Array, inverse: Array, w: Array, b: Array, epsilon: float, y: Array) -> None:
     """Fill y, (rows, C), with the ladders of the channels. Shapes: x (rows, C); mean, inverse (C,); w, b (d+1, C)."""
     square = w.dtype.type(epsilon * epsilon)
-    team.run(_bend_serial, _bend_parallel, 4 * x.size, x, mean, inverse, w, b, square, y)
+    team.run(_bend, -(-len(x) // BLOCK), 8 * x.size, x, mean, inverse, w, b, square, y)
 
 
 def bend_gradients(
@@ -208,25 +183,13 @@ def bend_gradients(
     """
     square = w.dtype.type(epsilon * epsilon)
     sums = np.zeros((PARTS, 2 + 2 * len(w), x.shape[1]))
-    team.run(_gradient_parts, _gradient_parallel, 8 * x.size, x, mean, inverse, w, b, square, g, out, sums)
+    team.run(_gradients, PARTS, 24 * x.size, x, mean, inverse, w, b, square, g, out, sums)
     whole = sums.sum(0)
     scale = 1 / len(x) if normed else 0.0
     with np.errstate(all="ignore"):
         means = [(scale * part).astype(w.dtype) for part in whole[:2]]
-        team.run(_centre_serial, _centre_parallel, x.size, x, mean, inverse, *means, out)
+        team.run(_centre, -(-len(x) // BLOCK), 2 * x.size, x, mean, inverse, *means, out)
         return whole[2::2].astype(w.dtype), whole[3::2].astype(w.dtype)
-
-
-@jit
-def _gradient_parts(
-    x: Array, mean: Array, inverse: Array, w: Array, b: Array, square: Any, g: Array, out: Array, sums: Array
-) -> None:
-    parts = len(sums)
-    each = -(-len(x) // parts)
-    for part in range(parts):
-        first, last = part * each, min((part + 1) * each, len(x))
-        if first < last:
-            _gradient_block(first, last, x, mean, inverse, w, b, square, g, out, sums[part])
 
 
 def prepare_channels() -> None:
@@ -234,11 +197,7 @@ def prepare_channels() -> None:
     w = np.ones((2, 4), dtype=np.float32)
     mean, square = w[0], np.float32(1)
     for x in (np.ones((4, 4), dtype=np.float32), np.ones((4, 4), dtype=np.uint16)):
-        for own in (_bend_serial, _bend_parallel):
-            own(x, mean, mean, w, w, square, x.copy())
-        for grad in (_gradient_parts, _gradient_parallel):
-            grad(x, mean, mean, w, w, square, x, x.copy(), np.zeros((2, 6, 4)))
-        for centre in (_centre_serial, _centre_parallel):
-            centre(x, mean, mean, mean, mean, x.copy())
-        for moment in (_moments_parts, _moments_parallel):
-            moment(x, mean, np.zeros((2, 2, 4)))
+        _bend(0, 1, x, mean, mean, w, w, square, x.copy())
+        _gradients(0, 2, x, mean, mean, w, w, square, x, x.copy(), np.zeros((2, 6, 4)))
+        _centre(0, 1, x, mean, mean, mean, mean, x.copy())
+        _moments(0, 2, x, mean, np.zeros((2, 2, 4)))

@@ -11,17 +11,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
 from cofrnet.compiled.blas import one_thread_of_blas
-from cofrnet.compiled.jit import STRIP, Array, jit, jit_parallel, part, team
+from cofrnet.compiled.jit import STRIP, Array, jit, part, team
 from cofrnet.compiled.strips import _copy, _feature_value, _value_strip, scalars
 
 __all__ = ["Kind", "Numbers", "member_scores", "prepare_scores"]
 
 BLOCK = 128  # rows; the last block is filled up, as products of one shape round alike on most processors
-SHARES = 16  # of the blocks, for all threads
-FEWER = 4  # times as many elements as elsewhere before threads pay: a few rows should not wait for a core that is busy
+PRICE = 4  # of an input of a ladder, in elements
 
 
 class Numbers(NamedTuple):
@@ -105,13 +103,13 @@ def _fill(t: Array, value: Any) -> None:
 
 
 @jit
-def _blocks(first: int, end: int, x: Array, w: Numbers, kind: Kind, out: Array) -> None:
+def _blocks(first: int, last: int, x: Array, w: Numbers, kind: Kind, out: Array) -> None:
     """Scores of some blocks of rows, in memory that is taken once."""
     members, q, p = w.linear.shape
     v = np.empty((p + w.head.shape[2], BLOCK), dtype=x.dtype)
     a = np.empty((w.bias.shape[1], BLOCK), dtype=x.dtype)
     scores, of_ladders = np.empty((q, BLOCK), dtype=x.dtype), np.empty((q, BLOCK), dtype=x.dtype)
-    for start in range(first * BLOCK, min(end * BLOCK, x.shape[1]), BLOCK):
+    for start in range(first * BLOCK, min(last * BLOCK, x.shape[1]), BLOCK):
         count = min(BLOCK, x.shape[1] - start)
         for j in range(p):
             _copy(v[j, :count], x[j, start : start + count])
@@ -127,19 +125,11 @@ def _blocks(first: int, end: int, x: Array, w: Numbers, kind: Kind, out: Array) 
                     out[k, c, start + i] = scores[c, i] + of_ladders[c, i] + own.intercept[c]
 
 
-@jit_parallel
-def _blocks_parallel(first: int, end: int, x: Array, w: Numbers, kind: Kind, out: Array) -> None:
-    count = end - first
-    for i in prange(SHARES):
-        _blocks(first + count * i // SHARES, first + count * (i + 1) // SHARES, x, w, kind, out)
-
-
 def member_scores(x: Array, w: Numbers, kind: Kind, out: Array) -> None:
     """Write the scores of inputs x (p, n) to `out` (members, q, n). All arrays are C-contiguous and of one dtype."""
     n = x.shape[1]
-    blocks, work = -(-n // BLOCK), n * (w.head.size + w.bias.size) // FEWER
     with one_thread_of_blas():
-        team.run(_blocks, _blocks_parallel, work, 0, blocks, x, w, kind, out)
+        team.run(_blocks, -(-n // BLOCK), PRICE * n * (w.head.size + w.bias.size), x, w, kind, out)
 
 
 def smallest() -> tuple[Numbers, Kind]:
@@ -152,5 +142,4 @@ def smallest() -> tuple[Numbers, Kind]:
 def prepare_scores() -> None:
     """Compile what is here for float32."""
     x = np.ones((1, 1), dtype=np.float32)
-    for run in (_blocks, _blocks_parallel):
-        run(0, 1, x, *smallest(), np.empty((1, 1, 1), dtype=np.float32))
+    _blocks(0, 1, x, *smallest(), np.empty((1, 1, 1), dtype=np.float32))

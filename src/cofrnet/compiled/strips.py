@@ -15,9 +15,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from cofrnet.compiled.jit import STRIP, Array, jit, jit_parallel, jit_sum, team
+from cofrnet.compiled.jit import STRIP, Array, jit, jit_sum, team
 from cofrnet.compiled.vectors import dot
 
 __all__ = [
@@ -288,64 +287,43 @@ def _integrated_strip(
             _add_multiple(out[i, k, lo:hi], slopes[k], shares[node])
 
 
-# All strips, in turn or side by side. (Two functions each: numba's cache does not tell the two ways apart.)
+# Kernels: some of the strips, or all ladders of some features.
 
 
 @jit
-def _value_serial(strips: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
-    for strip in range(strips):
-        _value_strip(strip, a, f, epsilon, far, smooth, first)
-
-
-@jit_parallel
-def _value_parallel(strips: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
-    for strip in prange(strips):
-        _value_strip(strip, a, f, epsilon, far, smooth, first)
+def _value(first: int, last: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, whole: bool) -> None:
+    for strip in range(first, last):
+        _value_strip(strip, a, f, epsilon, far, smooth, whole)
 
 
 @jit
-def _products_serial(
-    strips: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
+def _products(
+    first: int, last: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, whole: bool
 ) -> None:
-    for strip in range(strips):
-        _products_strip(strip, g, a, out, epsilon, far, smooth, first)
-
-
-@jit_parallel
-def _products_parallel(
-    strips: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
-) -> None:
-    for strip in prange(strips):
-        _products_strip(strip, g, a, out, epsilon, far, smooth, first)
+    for strip in range(first, last):
+        _products_strip(strip, g, a, out, epsilon, far, smooth, whole)
 
 
 @jit
-def _features_serial(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in range(p):
-        _feature_value(j, x, w, b, f, epsilon, far, smooth)
-
-
-@jit_parallel
-def _features_parallel(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in prange(p):
+def _features(
+    first: int, last: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool
+) -> None:
+    for j in range(first, last):
         _feature_value(j, x, w, b, f, epsilon, far, smooth)
 
 
 @jit
-def _slopes_serial(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in range(p):
-        _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
-
-
-@jit_parallel
-def _slopes_parallel(p: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
-    for j in prange(p):
+def _slopes(
+    first: int, last: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool
+) -> None:
+    for j in range(first, last):
         _feature_slopes(j, x, w, b, f, epsilon, far, smooth)
 
 
 @jit
-def _integrated_serial(
-    strips: int,
+def _integrated(
+    first: int,
+    last: int,
     a: Array,
     step: Array,
     nodes: Array,
@@ -355,29 +333,14 @@ def _integrated_serial(
     far: Any,
     smooth: bool,
 ) -> None:
-    for strip in range(strips):
-        _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
-
-
-@jit_parallel
-def _integrated_parallel(
-    strips: int,
-    a: Array,
-    step: Array,
-    nodes: Array,
-    shares: Array,
-    out: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    for strip in prange(strips):
+    for strip in range(first, last):
         _integrated_strip(strip, a, step, nodes, shares, out, epsilon, far, smooth)
 
 
 @jit
-def _gradients_serial(
-    p: int,
+def _gradients(
+    first: int,
+    last: int,
     g: Array,
     x: Array,
     w: Array,
@@ -389,25 +352,7 @@ def _gradients_serial(
     far: Any,
     smooth: bool,
 ) -> None:
-    for j in range(p):
-        _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
-
-
-@jit_parallel
-def _gradients_parallel(
-    p: int,
-    g: Array,
-    x: Array,
-    w: Array,
-    b: Array,
-    by_x: Array,
-    by_w: Array,
-    by_b: Array,
-    epsilon: Any,
-    far: Any,
-    smooth: bool,
-) -> None:
-    for j in prange(p):
+    for j in range(first, last):
         _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
 
 
@@ -430,55 +375,46 @@ def _strips(a: Array) -> int:
 
 def value(epsilon: float, smooth: bool, a: Array, f: Array, first: bool = True) -> None:
     """Values f (outer, inner) of ladders a (outer, rungs, inner); without `first`, rung 0 is 0 and not among them."""
-    team.run(_value_serial, _value_parallel, a.size, _strips(a), a, f, *scalars(a, epsilon), smooth, first)
+    team.run(_value, _strips(a), a.size, a, f, *scalars(a, epsilon), smooth, first)
 
 
 def sensitivity_products(epsilon: float, smooth: bool, g: Array, a: Array, out: Array, first: bool = True) -> None:
     """g (outer, inner) times the sensitivities of ladders a (outer, rungs, inner), in the shape of a."""
-    arguments = (_strips(a), g, a, out, *scalars(a, epsilon), smooth, first)
-    team.run(_products_serial, _products_parallel, a.size, *arguments)
+    team.run(_products, _strips(a), a.size, g, a, out, *scalars(a, epsilon), smooth, first)
 
 
 def feature_values(epsilon: float, smooth: bool, x: Array, w: Array, b: Array, f: Array) -> None:
     """Values f (members, p, m, n) of single-feature ladders: x (p, n), w and b (members, d+1, p, m)."""
-    arguments = (len(x), x, w, b, f, *scalars(x, epsilon), smooth)
-    team.run(_features_serial, _features_parallel, f.size * w.shape[1], *arguments)
+    team.run(_features, len(x), f.size * w.shape[1], x, w, b, f, *scalars(x, epsilon), smooth)
 
 
 def feature_slopes(epsilon: float, smooth: bool, x: Array, w: Array, b: Array, f: Array) -> None:
     """Derivatives of single-feature ladders by their feature; shapes as in `feature_values`."""
-    arguments = (len(x), x, w, b, f, *scalars(x, epsilon), smooth)
-    team.run(_slopes_serial, _slopes_parallel, f.size * w.shape[1], *arguments)
+    team.run(_slopes, len(x), f.size * w.shape[1], x, w, b, f, *scalars(x, epsilon), smooth)
 
 
 def feature_gradients(
     epsilon: float, smooth: bool, g: Array, x: Array, w: Array, b: Array, by_x: Array, by_w: Array, by_b: Array
 ) -> None:
     """Gradients of sum(g f) by x, unless `by_x` is empty, by w and by b; g (members, p, m, n)."""
-    arguments = (len(x), g, x, w, b, by_x, by_w, by_b, *scalars(x, epsilon), smooth)
-    team.run(_gradients_serial, _gradients_parallel, g.size * w.shape[1], *arguments)
+    arguments = (g, x, w, b, by_x, by_w, by_b, *scalars(x, epsilon), smooth)
+    team.run(_gradients, len(x), g.size * w.shape[1], *arguments)
 
 
 def integrated_sensitivities(
     epsilon: float, smooth: bool, a: Array, step: Array, nodes: Array, shares: Array, out: Array
 ) -> None:
     """Sums over nodes of share times the sensitivities at a + node * step; a, step and out (outer, d+1, inner)."""
-    arguments = (_strips(a), a, step, nodes, shares, out, *scalars(a, epsilon), smooth)
-    team.run(_integrated_serial, _integrated_parallel, a.size * len(nodes), *arguments)
+    team.run(_integrated, _strips(a), a.size * len(nodes), a, step, nodes, shares, out, *scalars(a, epsilon), smooth)
 
 
 def prepare_strips() -> None:
     """Compile the float32 kernels, or load them from the disk cache, so that no later call has to."""
     a, f, one = np.ones((1, 2, 1), dtype=np.float32), np.ones((1, 1), dtype=np.float32), np.float32(1)
-    for run_value, run_products in ((_value_serial, _products_serial), (_value_parallel, _products_parallel)):
-        run_value(1, a, f, one, one, True, True)
-        run_products(1, f, a, np.empty_like(a), one, one, True, True)
+    _value(0, 1, a, f, one, one, True, True)
+    _products(0, 1, f, a, np.empty_like(a), one, one, True, True)
+    _integrated(0, 1, a, a, f[0], f[0], np.empty_like(a), one, one, True)
     x, w, g = f, np.ones((1, 2, 1, 1), dtype=np.float32), np.ones((1, 1, 1, 1), dtype=np.float32)
-    for run_features, run_gradients, run_slopes, run_integrated in (
-        (_features_serial, _gradients_serial, _slopes_serial, _integrated_serial),
-        (_features_parallel, _gradients_parallel, _slopes_parallel, _integrated_parallel),
-    ):
-        run_integrated(1, a, a, f[0], f[0], np.empty_like(a), one, one, True)
-        run_slopes(1, x, w, w, g.copy(), one, one, True)
-        run_features(1, x, w, w, g.copy(), one, one, True)
-        run_gradients(1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)
+    _slopes(0, 1, x, w, w, g.copy(), one, one, True)
+    _features(0, 1, x, w, w, g.copy(), one, one, True)
+    _gradients(0, 1, g, x, w, w, x.copy(), w.copy(), w.copy(), one, one, True)

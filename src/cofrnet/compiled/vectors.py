@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from cofrnet.compiled.jit import STRIP, Array, jit, jit_parallel, jit_sum, part, team
+from cofrnet.compiled.jit import STRIP, Array, jit, jit_sum, part, team
 
 PART = 65_536  # numbers of a step that a thread takes at once
 
@@ -34,11 +33,11 @@ def _on_piece(t: float, piece: int, starts: Array, values: Array, slopes: Array,
 
 
 @jit
-def _piecewise_strip(
-    strip: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
+def _piecewise(
+    first: int, last: int, x: Array, starts: Array, values: Array, slopes: Array, end: float, out: Array
 ) -> None:
-    stop = min((strip + 1) * STRIP, len(x))
-    for i in range(strip * STRIP, stop, 4):  # a search without branches; one row alone would wait at every step of it
+    stop = min(last * STRIP, len(x))
+    for i in range(first * STRIP, stop, 4):  # a search without branches; one row alone would wait at every step of it
         j, k, m = min(i + 1, stop - 1), min(i + 2, stop - 1), min(i + 3, stop - 1)
         t, u, v, w = x[i], x[j], x[k], x[m]
         of_t = of_u = of_v = of_w = 0
@@ -47,26 +46,10 @@ def _piecewise_strip(
             of_u += step * (starts[of_u + step] <= u)
             of_v += step * (starts[of_v + step] <= v)
             of_w += step * (starts[of_w + step] <= w)
-        out[i] = _on_piece(t, of_t, starts, values, slopes, last)
-        out[j] = _on_piece(u, of_u, starts, values, slopes, last)
-        out[k] = _on_piece(v, of_v, starts, values, slopes, last)
-        out[m] = _on_piece(w, of_w, starts, values, slopes, last)
-
-
-@jit
-def _piecewise_serial(
-    strips: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
-) -> None:
-    for strip in range(strips):
-        _piecewise_strip(strip, x, starts, values, slopes, last, out)
-
-
-@jit_parallel
-def _piecewise_parallel(
-    strips: int, x: Array, starts: Array, values: Array, slopes: Array, last: float, out: Array
-) -> None:
-    for strip in prange(strips):
-        _piecewise_strip(strip, x, starts, values, slopes, last, out)
+        out[i] = _on_piece(t, of_t, starts, values, slopes, end)
+        out[j] = _on_piece(u, of_u, starts, values, slopes, end)
+        out[k] = _on_piece(v, of_v, starts, values, slopes, end)
+        out[m] = _on_piece(w, of_w, starts, values, slopes, end)
 
 
 # A step of the optimizer on a vector of parameters.
@@ -109,11 +92,12 @@ def _adamw_part(values: Array, gradient: Array, mean: Array, square: Array, deca
         values[j] -= speed * m / (np.sqrt(v) * inverse + least)
 
 
-@jit_parallel
-def _adamw_parallel(values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array) -> None:
-    for block in prange(-(-values.size // PART)):
-        own = slice(block * PART, (block + 1) * PART)
-        _adamw_part(values[own], gradient[own], mean[own], square[own], decayed - block * PART, numbers)
+@jit
+def _adamw(
+    first: int, last: int, values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array
+) -> None:
+    own = slice(first * PART, last * PART)
+    _adamw_part(values[own], gradient[own], mean[own], square[own], min(decayed, last * PART) - first * PART, numbers)
 
 
 def adamw(
@@ -136,7 +120,8 @@ def adamw(
     numbers = np.array(  # in the precision of the vectors
         [beta1, 1 - beta1, beta2, 1 - beta2, rate, 1 / root, tiny, keep], dtype=values.dtype
     )
-    team.run(_adamw_part, _adamw_parallel, values.size, values, gradient, mean, square, decayed, numbers)
+    parts = -(-values.size // PART)
+    team.run(_adamw, parts, values.size, values, gradient, mean, square, decayed, numbers)
 
 
 def piecewise_linear(
@@ -148,17 +133,15 @@ def piecewise_linear(
     to, float32 or float64. Shapes, all float64: x (n,); 256 pieces, starts (257,) being +inf where there is none.
     """
     out = np.empty(len(x)) if out is None else out
-    arguments = (np.require(x, requirements=["C", "W"]), starts, values, slopes, last, out)
-    team.run(_piecewise_serial, _piecewise_parallel, 8 * len(x), -(-len(x) // STRIP), *arguments)
+    x = np.require(x, requirements=["C", "W"])
+    team.run(_piecewise, -(-len(x) // STRIP), 32 * len(x), x, starts, values, slopes, last, out)
     return out
 
 
 def prepare_vectors() -> None:
     """Compile what is here for float32."""
     values, gradient, mean, square = (np.ones(1, dtype=np.float32) for _ in range(4))
-    for run in (_adamw_part, _adamw_parallel):
-        run(values, gradient, mean, square, 1, np.ones(8, dtype=np.float32))
+    _adamw(0, 1, values, gradient, mean, square, 1, np.ones(8, dtype=np.float32))
     clip(gradient, np.zeros((1, 1, 2), dtype=np.int64), 1.0)
     pieces = np.zeros(257)
-    for search in (_piecewise_serial, _piecewise_parallel):
-        search(1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))
+    _piecewise(0, 1, pieces, pieces, pieces[1:], pieces[1:], 1.0, np.empty(257, dtype=np.float32))

@@ -121,11 +121,14 @@ def integrated_sensitivities(
     return out
 
 
-def prepare() -> None:
-    """Compile the float32 kernels, or load them from the disk cache, so that no later call has to."""
+def prepare(*kinds: str) -> None:
+    """Compile the float32 kernels of these kinds of data, or load them from disk, so that no later call has to."""
     strips.prepare_strips()
     prepare_vectors()
-    prepare_bags()
-    prepare_channels()
-    scores.prepare_scores()
-    descent.prepare_descent()
+    if "table" in kinds:
+        scores.prepare_scores()
+        descent.prepare_descent()
+    if "text" in kinds:
+        prepare_bags()
+    if "image" in kinds:
+        prepare_channels()

@@ -195,10 +195,13 @@ def continuant_sensitivities(a: Sequence[T] | Tensor) -> list[T]:
     return [(-1) ** k * (below[depth - k] / below[depth]) ** 2 for k in range(depth + 1)]
 
 
-def prepare() -> None:
-    """Compile the fused kernels now. The first use on a machine takes some ten seconds, later ones load from disk."""
+def prepare(*kinds: str) -> None:
+    """Compile the fused kernels now: those for a "table", a "text" or an "image", or all.
+
+    The first use on a machine takes some ten seconds, later ones load from disk.
+    """
     if has_numba:
-        _kernels().prepare()
+        _kernels().prepare(*(kinds or ("table", "text", "image")))
 
 
 # ---------------------------------------------------------------------------------------------- reference

@@ -1,0 +1,131 @@
+"""Threads that share work: every part is done once, whoever does it, and whatever comes between."""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+
+from cofrnet.compiled import jit
+from cofrnet.compiled.jit import team
+
+several = pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread here")
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch):
+    monkeypatch.setattr(jit, "PARALLEL_FROM", 0)
+    monkeypatch.setattr(jit, "_no_more_than_torch", lambda most: min(most, 2))
+
+
+def counting(first, last, out, seconds=0.0):
+    time.sleep(seconds)
+    for i in range(first, last):
+        out[i] += 1
+
+
+def all_is_well():
+    out = np.zeros(20)
+    team.run(counting, 20, 1, out)
+    return (out == 1).all()
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 3, 7, 100])
+def test_every_part_is_done_once(parts):
+    for _ in range(50):
+        out = np.zeros(parts)
+        team.run(counting, parts, 1, out)
+        assert (out == 1).all()
+
+
+@several
+def test_two_threads_work():
+    seen, together = set(), threading.Barrier(2)
+
+    def meet(first, last):
+        if threading.get_ident() not in seen:
+            seen.add(threading.get_ident())
+            together.wait(60)
+
+    team.run(meet, 12, 1)
+    assert len(seen) == 2
+
+
+def test_callers_at_once():
+    def call(_):
+        out = np.zeros(20)
+        team.run(counting, 20, 1, out, 0.0005)
+        return (out == 1).all()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(call, range(60)))
+
+
+def test_work_within_work():
+    out = np.zeros((8, 8))
+    team.run(lambda first, last: [team.run(counting, 8, 1, out[i]) for i in range(first, last)], 8, 1)
+    assert (out == 1).all()
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_errors_come_to_the_caller(share):
+    def fail(first, last):
+        if first == share:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        team.run(fail, 2, 1)
+    assert all_is_well()
+
+
+def test_interrupts_end_the_work():
+    """After Ctrl-C no share is begun, and those that were are over when the caller goes on."""
+    begun, ended = [], []
+
+    def work(first, last):
+        begun.append(first)
+        try:
+            time.sleep(0.2)
+        finally:
+            ended.append(first)
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            team.run(work, 12, 1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert len(begun) == len(ended)
+    if numba.threading_layer() == "omp":  # where the caller is one of the threads
+        assert len(begun) <= 2
+    assert all_is_well()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_forked_children_work_alone():
+    assert all_is_well()
+    child = os.fork()
+    if child == 0:
+        seen = set()
+        team.run(lambda first, last: seen.add(threading.get_ident()), 12, 1)
+        os._exit(0 if len(seen) == 1 and all_is_well() else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_limit_of_numba_is_left_as_it_was():
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        assert all_is_well()
+        assert numba.get_num_threads() == 1
+    finally:
+        numba.set_num_threads(before)
+    assert all_is_well()
+    assert numba.get_num_threads() == before
