@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -195,6 +196,26 @@ def test_a_column_named_as_a_level_of_another_is_another_symbol():
     assert {symbol.name for symbol in model.to_sympy().free_symbols} == {"a=1'", "a=2", "z(a=1)"}
 
 
+def test_sympy_of_a_model_of_default_size_takes_no_minutes():
+    """SymPy's search for signs in its powers and products would take hundreds of times as many steps."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    model = CoFrNetRegressor(n_members=1, max_epochs=1, random_state=0).fit(X, X[:, 0])
+    steps = 0
+
+    def count(*_):
+        nonlocal steps
+        steps += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        model.to_sympy()
+    finally:
+        sys.setprofile(before)
+    assert 0 < steps < 5_000_000
+
+
 def small(**settings):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"u": rng.uniform(1, 2, 300), "v": rng.uniform(1, 2, 300)})
@@ -235,6 +256,9 @@ def test_impossible_formulas_are_refused():
         model.to_code("sql", "people; DROP TABLE x")
     with pytest.raises(ValueError, match="form must be"):
         model.to_sympy("simple")
+    large, _ = small(n_ladders=21)
+    with pytest.raises(ValueError, match="at most 40 reciprocals"):
+        large.to_sympy("rational")
 
 
 TAKEN = {

@@ -9,6 +9,8 @@ from cofrnet.export.plan import ColumnPlan, LadderPlan, Plan
 
 __all__ = ["Form", "to_latex", "to_sympy"]
 
+MOST_RECIPROCALS = 40  # of a model that is one fraction; even that one may take minutes
+
 Form = Literal["nested", "rational", "expanded", "factored"]
 
 
@@ -29,34 +31,53 @@ def to_sympy(plan: Plan, form: Form = "nested", exact: bool = False) -> Any:
 
     if form not in ("nested", "rational", "expanded", "factored"):
         raise ValueError(f"form must be 'nested', 'rational', 'expanded' or 'factored'; got form={form!r}.")
+    reciprocals = sum(len(ladder.rungs) - 1 for member in plan.members for ladder in member.ladders)
+    if form != "nested" and reciprocals > MOST_RECIPROCALS:
+        raise ValueError(
+            f"form={form!r} needs a model of at most {MOST_RECIPROCALS} reciprocals, as its degree is their number or "
+            f"more; this one has {reciprocals}. Fit it with variant='F', n_ladders=4, n_members=1, or say 'nested'."
+        )
 
     def number(value: float) -> Any:
         return sympy.Rational(value) if exact else sympy.Float(value)
 
+    def as_it_is(kind: Any, *parts: Any) -> Any:
+        """A product or power of ladders: SymPy would multiply out and look for signs, for minutes."""
+        return kind(*parts, evaluate=False)
+
     def reciprocal(t: Any) -> Any:
-        return t / (t**2 + number(plan.epsilon) ** 2) if plan.pole == "smooth" else 1 / t
+        if plan.pole == "clamp":
+            return as_it_is(sympy.Pow, t, -1)
+        below = as_it_is(sympy.Pow, t, 2) + number(plan.epsilon) ** 2
+        return as_it_is(sympy.Mul, t, as_it_is(sympy.Pow, below, -1))
+
+    def combined(constant: float, weights: Sequence[float], places: Sequence[int], v: Sequence[Any]) -> Any:
+        """The constant and weighted values, those at some places of inputs and ladders v."""
+        parts = [
+            number(w) * v[i] if i < len(inputs) else as_it_is(sympy.Mul, number(w), v[i])
+            for w, i in zip(weights, places, strict=True)
+            if w != 0
+        ]
+        return sympy.Add(number(constant), *parts)
 
     inputs = [
         expression
         for column, start in zip(plan.columns, plan.starts, strict=True)
         for expression in _symbols(column, plan.input_names[start : start + column.width], number)
     ]
-    totals = [sympy.Integer(0)] * len(plan.scale)
+    totals: list[list[Any]] = [[] for _ in plan.scale]
     for member in plan.members:
         v = list(inputs)
         for ladder in member.ladders:
             t = None
             for bias, weights in reversed(ladder.rungs):
-                products = [number(w) * v[i] for w, i in zip(weights, ladder.reads, strict=True) if w != 0]
-                a = sympy.Add(number(bias), *products)
+                a = combined(bias, weights, ladder.reads, v)
                 t = a if t is None else a + reciprocal(t)
             v.append(t)
-        for c in range(len(totals)):
-            parts = [number(w) * x for w, x in zip(member.linear[c], inputs, strict=True) if w != 0]
-            parts += [number(h) * f for h, f in zip(member.head[c], v[len(inputs) :], strict=True) if h != 0]
-            totals[c] += sympy.Add(number(member.intercept[c]), *parts) / len(plan.members)
+        for c, total in enumerate(totals):
+            total.append(combined(member.intercept[c], [*member.linear[c], *member.head[c]], range(len(v)), v))
     scores = [
-        number(offset) + number(scale) * total
+        number(offset) + as_it_is(sympy.Mul, number(scale) / len(total), sympy.Add(*total))
         for offset, scale, total in zip(plan.offset, plan.scale, totals, strict=True)
     ]
     if form != "nested":
