@@ -510,8 +510,8 @@ BINARY = np.tile([0, 1], 15)
         (np.empty((30, 0)), BINARY, ValueError, "0 feature"),
         (pd.DataFrame({"a": []}), [], ValueError, "at least one row and one column"),
         (GOOD, np.zeros(30), ValueError, "two classes or more; got one class"),
-        (GOOD, np.where(BINARY == 1, np.nan, 0.0), ValueError, "Input y contains NaN"),
-        (GOOD, np.where(BINARY == 1, np.inf, 0.0), ValueError, "Input y contains infinity"),
+        (GOOD, np.where(BINARY == 1, np.nan, 0.0), ValueError, "y must be finite numbers; got nan in row [0-9]"),
+        (GOOD, np.where(BINARY == 1, np.inf, 0.0), ValueError, "y must be finite numbers; got inf in row [0-9]"),
         (GOOD, BINARY[:20], ValueError, "inconsistent numbers of samples: 30 and 20"),
         (
             np.where(GOOD == 7, np.inf, GOOD),
@@ -535,9 +535,9 @@ def test_nonsense_gets_a_clear_error(X, y, error, message):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.full(30, np.nan), "Input y contains NaN"),
-        (np.full(30, np.inf), "Input y contains infinity"),
-        (["a"] * 30, "could not convert string to float"),
+        (np.full(30, np.nan), "y must be finite numbers; got nan in row [0-9]"),
+        (np.full(30, np.inf), "y must be finite numbers; got inf in row [0-9]"),
+        (["1"] * 7 + ["a"] * 23, "y must be finite numbers; got 'a' in row 7"),
     ],
 )
 def test_nonsense_targets_of_a_regression(y, message):
@@ -553,7 +553,7 @@ def test_nonsense_targets_of_a_regression(y, message):
         (np.where(BINARY == 1, -1.0, 1.0), "sample_weight must be 0 or more; got -1 in row 1"),
         (np.zeros(30), "sample_weight must not be zero for every row"),
         (np.ones(29), r"sample_weight must have one number a row, shape \(30,\); got shape \(29,\)"),
-        (np.full(30, np.nan), "sample_weight contains NaN"),
+        (np.full(30, np.nan), "sample_weight must be finite numbers; got nan in row 0"),
     ],
 )
 def test_nonsense_weights(weight, message):

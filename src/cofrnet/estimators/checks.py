@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "as_plain",
     "as_texts",
     "checked_weight",
+    "finite",
     "is_auto",
     "is_number",
     "is_whole",
@@ -24,6 +26,7 @@ __all__ = [
     "pairs_of",
     "position_of",
     "require",
+    "require_finite",
     "require_same_length",
     "signs_of",
 ]
@@ -112,6 +115,36 @@ def as_plain(y: Any) -> Any:
     return native.to_numpy() if isinstance(native, nw.Series | nw.DataFrame) else y
 
 
+def finite(y: Any, name: str) -> NDArray[np.float64]:
+    """Numbers as an array of doubles; text, NaN and infinities are an error that says where."""
+    y = as_plain(y)
+    try:
+        found: NDArray[np.float64] = check_array(
+            y, ensure_2d=False, dtype=np.float64, input_name=name, ensure_all_finite=False
+        )
+    except ValueError:
+        for row, value in enumerate(y if np.ndim(y) == 1 else ()):
+            if isinstance(value, str) and not _reads_as_number(value):
+                raise ValueError(f"{name} must be finite numbers; got {value!r} in row {row}. Mend it.") from None
+        raise
+    require_finite(found, name)
+    return found
+
+
+def _reads_as_number(text: str) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(float(text))
+    return False
+
+
+def require_finite(y: NDArray[Any], name: str) -> None:
+    """Raise where one of the numbers y (n, ...) is NaN or infinite."""
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        by_row = y.reshape(len(y), -1)
+        row, place = np.argwhere(~np.isfinite(by_row))[0]
+        raise ValueError(f"{name} must be finite numbers; got {by_row[row, place]} in row {row}. Leave such rows out.")
+
+
 def name_of(y: Any) -> str | None:
     """The name of y, where it is a series with a name or a table of one column."""
     native = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
@@ -126,7 +159,7 @@ def checked_weight(weight: Any, n: int) -> NDArray[np.float64] | None:
         return None
     if np.isscalar(weight):
         weight = np.full(n, float(weight))  # type: ignore[arg-type]
-    weight = check_array(as_plain(weight), ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    weight = finite(weight, "sample_weight")
     if weight.shape != (n,):
         raise ValueError(f"sample_weight must have one number a row, shape ({n},); got shape {weight.shape}.")
     negative = np.flatnonzero(weight < 0)

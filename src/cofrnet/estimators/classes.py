@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils import assert_all_finite
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from cofrnet.estimators.checks import as_plain, require_same_length
+from cofrnet.estimators.checks import as_plain, require_finite, require_same_length
 from cofrnet.estimators.contents import read_classes
 from cofrnet.estimators.scoring import probabilities
 from cofrnet.explain.quality import Quality, quality_of_classes
@@ -39,7 +38,7 @@ class Classes:
             raise ValueError("y must hold text, numbers or true and false; got dates. Turn them into text.")
         if len(y) == 0:
             raise ValueError("y must have at least one row; got none. Pass some.")
-        assert_all_finite(y, input_name="y")
+        require_finite(y, "y")
         check_classification_targets(y)
         if reset:
             self.classes_ = np.unique(y)

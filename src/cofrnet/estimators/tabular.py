@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.utils.validation import check_array, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from cofrnet.errors import ModelFileError
 from cofrnet.estimators.base import TabularCoFrNet
-from cofrnet.estimators.checks import as_plain, require, require_same_length
+from cofrnet.estimators.checks import as_plain, finite, require, require_same_length
 from cofrnet.estimators.classes import Classes
 from cofrnet.estimators.contents import read_scale
 from cofrnet.estimators.defaults import LADDERS_PER_FEATURE, N_LADDERS
@@ -350,7 +350,7 @@ device, random_state, verbose
             raise ValueError(
                 f"y must hold numbers; got dates or durations ({y.dtype}). Make them numbers, for example of days."
             )
-        y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        y = finite(y, "y")
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         if reset:
@@ -485,7 +485,7 @@ device, random_state, verbose
     def quality(self, X: Any, y: Any) -> Quality:
         """How good the predictions are: metrics with 95 % intervals, predicted and actual values."""
         predicted = self._scores(X) * self.target_scale_ + self.target_mean_
-        actual = check_array(as_plain(y), ensure_2d=False, dtype=np.float64, input_name="y")
+        actual = finite(y, "y")
         actual = actual.reshape(len(actual), -1)
         require_same_length(len(predicted), len(actual))
         if actual.shape != predicted.shape:
