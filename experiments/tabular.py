@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, or names")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--seeds", nargs="+", type=int, default=None)
+    parser.add_argument("--states", nargs="+", type=int, default=range(STATES), help="random states of ours")
     parser.add_argument("--again", action="store_true", help="run also what is there already")
     arguments = parser.parse_args()
     groups: dict[str, Iterable[str]] = {"ours": OURS, "peers": PEERS, "strategies": STRATEGIES, "all": [*OURS, *PEERS]}
@@ -208,7 +209,7 @@ def main() -> None:
     for name in arguments.tables:
         splits = arguments.seeds or range(3 if TABLES[name].task == "regression" else 5)
         for method in methods:
-            for state, seed in itertools.product(range(STATES if method in OURS else 1), splits):
+            for state, seed in itertools.product(arguments.states if method in OURS else [0], splits):
                 if not arguments.again and (name, seed, method, state) in done:
                     continue
                 if method == "pyGAM" and name == "waveform":  # pyGAM has two classes
