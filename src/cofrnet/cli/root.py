@@ -104,7 +104,7 @@ def _set_threads(count: int | None) -> int | None:
     """Before anything heavy is imported: the libraries read these when they start."""
     if count is not None:
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-            if "numba" not in sys.modules:  # which has its threads by then, and asks torch how many to use
+            if "numba" not in sys.modules:  # which has read them by then, and asks torch
                 os.environ[name] = str(count)
         if "torch" in sys.modules:
             import torch
