@@ -1,6 +1,8 @@
 """The estimators on messy tables, on nonsense, and inside scikit-learn's tools."""
 
 import pickle
+import pkgutil
+import signal
 import warnings
 
 import joblib
@@ -315,6 +317,23 @@ def test_ctrl_c_outside_the_epochs_harms_nothing(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(100 * X, 50 * y + 7)
     np.testing.assert_array_equal(model.predict(X), before)
+
+
+@pytest.mark.parametrize("where", ["cofrnet.training.loop._Run.finish", "cofrnet.explain.overall.importances"])
+def test_ctrl_c_after_the_epochs_keeps_the_model(where, monkeypatch):
+    X, y = make_friedman1(200, random_state=0)
+    whole = CoFrNetRegressor(**QUICK).fit(X, y)
+    real = pkgutil.resolve_name(where)
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments)
+
+    monkeypatch.setattr(where, interrupted)
+    with pytest.warns(FitInterruptedWarning, match="its training was over; the model is kept"):
+        model = CoFrNetRegressor(**QUICK).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), whole.predict(X))
+    np.testing.assert_array_equal(model.explain_global().importances, whole.explain_global().importances)
 
 
 @pytest.mark.parametrize("parameters", [{"strategy": "boosted"}, {"strategy": "rungwise"}, {"interactions": 2}])

@@ -13,13 +13,13 @@ import torch
 from torch.func import grad, jacrev, vmap
 
 import cofrnet
-from cofrnet.compiled import jit
+from cofrnet.compiled import team
 from cofrnet.compiled.settings import has_numba, uses_numba
 from cofrnet.core import backend, ladder, sensitivities, tails
 from tests.tolerances import PRODUCTS, ROUNDING
 
 KINDS = ("smooth", "clamp")
-LARGE = (9, 1300, 100)  # above jit.PARALLEL_FROM
+LARGE = (9, 1300, 100)  # above team.PARALLEL_FROM
 
 
 def example(*shape, seed=0, dtype=torch.float64):
@@ -127,7 +127,7 @@ def test_no_copy_is_made_of_a_dense_layout():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_thread_count_does_not_matter(pole, dtype):
     a = example(*LARGE, dtype=dtype).requires_grad_()
-    assert a.numel() > jit.PARALLEL_FROM
+    assert a.numel() > team.PARALLEL_FROM
     before = torch.get_num_threads()
     results = []
     try:

@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cofrnet.compiled import jit
-from cofrnet.compiled.jit import team
+from cofrnet.compiled import team
 
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
-    monkeypatch.setattr(jit, "PARALLEL_FROM", 0)
-    monkeypatch.setattr(jit, "_most_threads", lambda: 2)
+    monkeypatch.setattr(team, "PARALLEL_FROM", 0)
+    monkeypatch.setattr(team, "_most_threads", lambda: 2)
 
 
 def counting(first, last, out, seconds=0.0):
@@ -121,17 +120,17 @@ def test_it_works_while_python_ends():
     code = """
 import atexit
 import numpy as np
-from cofrnet.compiled import jit
+from cofrnet.compiled import team
 
 def count(first, last, out):
     out[first:last] += 1
 
 def work():
     out = np.zeros(20)
-    jit.team.run(count, 20, 1, out)
+    team.run(count, 20, 1, out)
     print((out == 1).all())
 
-jit.PARALLEL_FROM, jit._most_threads = 0, lambda: 2
+team.PARALLEL_FROM, team._most_threads = 0, lambda: 2
 atexit.register(work)
 work()
 """

@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from cofrnet.training import (
     SquaredError,
     Stream,
     evaluate,
+    loop,
     train,
 )
 
@@ -173,6 +175,38 @@ def test_matrices_may_have_a_decay_of_their_own():
     train(model, no_loss, data, options=options, generator=seeded())
     torch.testing.assert_close(model.full.weight.detach(), full * math.exp(-2), rtol=1e-4, atol=0)
     torch.testing.assert_close(model.curves.weight.detach(), curves * math.exp(-0.5), rtol=1e-4, atol=0)
+
+
+def test_ctrl_c_does_not_cut_what_is_kept_in_two(wave, monkeypatch):
+    """The best weights are those of one epoch, and the history has all its columns, wherever the signal comes."""
+    data, validation = wave
+    real, states, calls = loop.numbers_of, [], itertools.count()
+
+    def interrupted_within(model):
+        for i, found in enumerate(real(model)):
+            if i == 2 and next(calls) == 5:
+                signal.raise_signal(signal.SIGINT)
+            yield found
+
+    def seen(epoch):
+        states.append({name: value.detach().clone() for name, value in real(epoch.model)})
+
+    monkeypatch.setattr(loop, "numbers_of", interrupted_within)
+    model = small()
+    with pytest.warns(FitInterruptedWarning):
+        trained = train(
+            model,
+            MultinomialLogLoss(),
+            data,
+            validation=validation,
+            options=OPTIONS,
+            generator=seeded(),
+            callbacks=[seen],
+        )
+    assert trained.interrupted
+    assert len({len(column) for column in trained.history.values()}) == 1
+    kept = float(evaluate(model, validation, [MultinomialLogLoss()])[0])
+    assert kept == pytest.approx(min(trained.history["validation_loss"]), rel=1e-5)
 
 
 def test_interrupt_keeps_the_best_and_says_so(wave):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMAT",
     "Fields",
+    "digest_of",
     "read_tensors",
     "require_writable",
     "tensors_to_bytes",
@@ -93,11 +94,11 @@ def tensors_to_bytes(tensors: Mapping[str, NDArray[Any] | Tensor], about: Mappin
 
     plain = {name: t if isinstance(t, np.ndarray) else t.detach().cpu().numpy() for name, t in tensors.items()}
     plain = {name: np.array(t, order="C") for name, t in plain.items()}
-    digest = _digest({name: t.tobytes() for name, t in plain.items()})
+    digest = digest_of({name: t.tobytes() for name, t in plain.items()})
     return save(plain, {"cofrnet": json.dumps({"format": FORMAT, "digest": digest, **about}, allow_nan=False)})
 
 
-def _digest(contents: Mapping[str, bytes | bytearray]) -> str:
+def digest_of(contents: Mapping[str, bytes | bytearray]) -> str:
     """What tells whether the bytes of tensors have changed, by accident and not on purpose."""
     whole = hashlib.sha256()
     for name in sorted(contents):
@@ -141,7 +142,7 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
         if not np.isfinite(flat).all():
             raise ModelFileError(f"tensor {name!r} of {path} must be finite; it holds NaN or infinity.")
         tensors[name] = flat.reshape(described["shape"])
-    if about.pop("digest", None) not in (None, _digest({name: described["data"] for name, described in raw})):
+    if about.pop("digest", None) not in (None, digest_of({name: described["data"] for name, described in raw})):
         raise ModelFileError(
             f"{path} must be as it was written; some of its numbers have changed since. Save or copy the model again."
         )

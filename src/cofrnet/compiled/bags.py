@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cofrnet.compiled.jit import Array, jit, team
+from cofrnet.compiled import team
+from cofrnet.compiled.jit import Array, jit
 
 __all__ = ["add_bag_gradients", "bag_sums", "prepare_bags"]
 

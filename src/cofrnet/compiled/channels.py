@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cofrnet.compiled import team
 from cofrnet.compiled.half import narrow, wide, widened
-from cofrnet.compiled.jit import Array, jit, team
+from cofrnet.compiled.jit import Array, jit
 
 __all__ = ["bend", "bend_gradients", "moments", "prepare_channels"]
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cofrnet.compiled import team
 from cofrnet.compiled.blas import one_thread_of_blas
-from cofrnet.compiled.jit import STRIP, Array, jit, part, team
+from cofrnet.compiled.jit import STRIP, Array, jit, part
 from cofrnet.compiled.strips import _copy, _feature_value, _value_strip, scalars
 
 __all__ = ["Kind", "Numbers", "member_scores", "prepare_scores"]

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cofrnet.compiled.jit import STRIP, Array, jit, jit_sum, team
+from cofrnet.compiled import team
+from cofrnet.compiled.jit import STRIP, Array, jit, jit_sum
 from cofrnet.compiled.vectors import dot
 
 __all__ = [

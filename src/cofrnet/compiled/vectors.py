@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cofrnet.compiled.jit import STRIP, Array, jit, jit_sum, part, team
+from cofrnet.compiled import team
+from cofrnet.compiled.jit import STRIP, Array, jit, jit_sum, part
 
 PART = 65_536  # numbers of a step that a thread takes at once
 

@@ -43,6 +43,7 @@ from cofrnet.training import (
     LoopOptions,
     Rows,
     Trained,
+    after_training,
     boosted,
     evaluate,
     monotone_projection,
@@ -245,7 +246,8 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
                 self._record(Trained())
             else:
                 self._train(data, validation, linear, generator, again)
-        self.profile_ = self._profile(columns, x.numpy())
+        with after_training():
+            self.profile_ = self._profile(columns, x.numpy())
         return self
 
     def _require_same_structure(self) -> None:

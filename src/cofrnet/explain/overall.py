@@ -23,7 +23,7 @@ __all__ = ["curve", "explain", "importances", "interactions", "surface"]
 Floats = NDArray[np.floating[Any]]
 
 POINTS, SURFACE_POINTS = 64, 24
-ROWS, HESSIAN_ROWS = 1000, 128  # that importances and interactions are taken over, at most, in training
+ROWS, HESSIAN_ROWS = 500, 128  # that importances and interactions are taken over, at most, in training
 BACKGROUNDS = 64  # rows that curves and surfaces are averaged over, at most
 MOST_INPUTS, MOST_COLUMNS, MOST_PAIRS, MOST_CURVES = 128, 16, 10, 50
 

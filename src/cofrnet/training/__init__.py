@@ -5,8 +5,9 @@ from cofrnet.training.checkpoints import Checkpoint, fingerprint
 from cofrnet.training.constraints import monotone_projection
 from cofrnet.training.files import ImageFiles, SkippedImagesWarning
 from cofrnet.training.images import Images
+from cofrnet.training.interrupts import FitInterruptedWarning, after_training
 from cofrnet.training.least_squares import jacobian, least_absolute, least_squares, levenberg_marquardt
-from cofrnet.training.loop import Callback, Decay, Epoch, FitInterruptedWarning, LoopOptions, Trained, train
+from cofrnet.training.loop import Callback, Decay, Epoch, LoopOptions, Trained, train
 from cofrnet.training.losses import AbsoluteError, Huber, LogLoss, Loss, MultinomialLogLoss, SquaredError, evaluate
 from cofrnet.training.progress import ProgressBar
 from cofrnet.training.strategies import Boosted, boosted, rungwise
@@ -35,6 +36,7 @@ __all__ = [
     "SquaredError",
     "Stream",
     "Trained",
+    "after_training",
     "boosted",
     "crew",
     "evaluate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from cofrnet.files import write_atomically
+from cofrnet.files import digest_of, write_atomically
 from cofrnet.training.members import MemberSteps
 from cofrnet.training.optimizer import WAY_OF_STEPS
 from cofrnet.training.steps import Steps
 
 __all__ = ["Checkpoint", "fingerprint", "numbers_of"]
+
+BROKEN = (SafetensorError, KeyError, TypeError, ValueError)  # what files raise that no fit wrote
 
 
 def numbers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -37,6 +39,10 @@ def fingerprint(parts: Sequence[Any], *tensors: Tensor | None) -> str:
         if tensor is not None:
             digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    return digest_of({name: tensor.reshape(-1).view(torch.uint8).numpy().tobytes() for name, tensor in tensors.items()})
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Checkpoint:
         try:
             with safe_open(path, framework="pt") as file:
                 return int(json.loads((file.metadata() or {})["cofrnet"])["seed"])
-        except (OSError, SafetensorError, KeyError, json.JSONDecodeError):
+        except (OSError, *BROKEN):
             return None
 
     def is_due(self, epoch: int) -> bool:
@@ -80,10 +86,12 @@ class Checkpoint:
         tensors = {"generator": generator.get_state(), "best_loss": best.loss}
         tensors |= {f"optimizer/{name}": value for name, value in steps.state.items()}
         for name, parameter in numbers_of(model):
-            tensors[f"model/{name}"] = parameter.detach()
+            tensors[f"model/{name}"] = parameter
             tensors[f"best/{name}"] = best.state[name]
+        tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
         about = {
             "fingerprint": self.fingerprint,
+            "digest": _digest(tensors),
             "seed": self.seed,
             "next_epoch": next_epoch,
             "since_best": since_best,
@@ -91,8 +99,7 @@ class Checkpoint:
             "best_mean": best.mean,
             "history": history,
         }
-        content = save({k: v.contiguous().clone() for k, v in tensors.items()}, {"cofrnet": json.dumps(about)})
-        write_atomically(self.path, content)
+        write_atomically(self.path, save(tensors, {"cofrnet": json.dumps(about)}))
 
     def load(
         self, model: nn.Module, steps: Steps | MemberSteps, generator: torch.Generator, best: Any
@@ -107,11 +114,17 @@ class Checkpoint:
             with safe_open(self.path, framework="pt") as file:
                 about = json.loads((file.metadata() or {})["cofrnet"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+            written_by, digest = about["fingerprint"], about["digest"]
+        except BROKEN as error:
             raise ValueError(
                 f"a checkpoint must be a file that a fit wrote; got {self.path} ({error}). Delete it or name another."
             ) from error
-        if about["fingerprint"] != self.fingerprint:
+        if digest != _digest(tensors):
+            raise ValueError(
+                f"a checkpoint must be as it was written; some numbers of {self.path} have changed since. Delete it to "
+                "start anew."
+            )
+        if written_by != self.fingerprint:
             raise ValueError(
                 f"a checkpoint must belong to the same data and settings; got {self.path}, written by another fit. "
                 "Delete it to start anew, or name another file."

@@ -15,7 +15,8 @@ from torch import Tensor
 from cofrnet.core import sensitivities
 from cofrnet.nn import CoFrNet
 from cofrnet.training.batches import Rows
-from cofrnet.training.loop import FitInterruptedWarning, Trained
+from cofrnet.training.interrupts import FitInterruptedWarning
+from cofrnet.training.loop import Trained
 from cofrnet.training.threads import threads_for
 
 __all__ = ["jacobian", "least_absolute", "least_squares", "levenberg_marquardt"]

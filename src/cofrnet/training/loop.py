@@ -17,16 +17,13 @@ from torch import Tensor, nn
 
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.checkpoints import Checkpoint, numbers_of
+from cofrnet.training.interrupts import FitInterruptedWarning, after_training, whole
 from cofrnet.training.losses import Loss, row_losses
 from cofrnet.training.members import MemberSteps
 from cofrnet.training.steps import Plan, Steps, one_cycle, sum_of_squares
 from cofrnet.training.threads import threads_for
 
-__all__ = ["Callback", "Decay", "Epoch", "FitInterruptedWarning", "LoopOptions", "Trained", "train"]
-
-
-class FitInterruptedWarning(UserWarning):
-    """The fit was interrupted (Ctrl-C); the best model so far was kept."""
+__all__ = ["Callback", "Decay", "Epoch", "LoopOptions", "Trained", "train"]
 
 
 class Decay(NamedTuple):
@@ -186,8 +183,11 @@ def train(
             stacklevel=2,
         )
     finally:
-        run.release()
-    return run.finish()
+        with whole():
+            run.release()
+    with after_training():
+        run.finish()
+    return run.trained
 
 
 class _Run:
@@ -246,18 +246,21 @@ class _Run:
 
     def epoch(self, number: int) -> dict[str, float]:
         """Go through the data once; the row of the history that it makes."""
-        row = self._pass_over_the_data(number)
+        row, own = self._pass_over_the_data(number), None
         self.model.eval()
         if self.validation is not None:
             values = self.steps.evaluate(self.validation, [self.loss, *self.metrics.values()])
             row |= {name: float(v.mean()) for name, v in zip(["validation_loss", *self.metrics], values, strict=True)}
-            better = self.best.update(self.model, self._own(values[0]), number, self.options.tolerance)
-            self.since_best = 0 if better else self.since_best + 1
+            own = self._own(values[0])
         shown = self.validation if self.validation is not None else self.data
         if isinstance(shown, Rows) and getattr(getattr(self.model, "spec", None), "pole", "") == "clamp":
             row["clamped"] = float(self.model.clamped_share(shown.x[:256]).mean())
-        for name, value in row.items():
-            self.trained.history.setdefault(name, []).append(value)
+        with whole():
+            if own is not None:
+                better = self.best.update(self.model, own, number, self.options.tolerance)
+                self.since_best = 0 if better else self.since_best + 1
+            for name, value in row.items():
+                self.trained.history.setdefault(name, []).append(value)
         return row
 
     def _pass_over_the_data(self, number: int) -> dict[str, float]:
@@ -292,14 +295,13 @@ class _Run:
         self.model.eval()
         self.steps.release()
 
-    def finish(self) -> Trained:
+    def finish(self) -> None:
         """Leave the model with the weights to keep."""
         self.trained.best_epoch = self.done - 1
         if self.validation is not None:
             whole = self.done == self.options.max_epochs
             keep = self._last_is_as_good(self.validation) if whole else None
             self.trained.best_epoch = self.best.restore(self.model, keep, self.done - 1)  # -1: the start was best
-        return self.trained
 
     @torch.no_grad()
     def _last_is_as_good(self, validation: Rows) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cofrnet.compiled.blas import one_thread_of_blas
+from cofrnet.compiled.team import Team
 from cofrnet.nn import CoFrNet, fused
 from cofrnet.training.batches import Rows, Source
 from cofrnet.training.losses import Loss, compiled_name, evaluate
@@ -47,7 +47,7 @@ class MemberSteps:
         self.each = [_Member(model.member(i), name, rows, weights[i], clip_norm) for i in range(count)]
         self.crew = crew()
         self.threads = min(len(self.each), torch.get_num_threads())
-        self._pool = ThreadPoolExecutor(self.threads, "cofrnet-member")
+        self._team = Team()
         self._stop = np.zeros(1, dtype=np.int64)
 
     @staticmethod
@@ -154,17 +154,12 @@ class MemberSteps:
                 if len(found[i]) < parts:
                     waiting.append(i)
 
-        try:
-            for own in as_completed([self._pool.submit(work) for _ in range(self.threads)]):
-                own.result()
-            return found
-        except BaseException:
-            self._stop[0] = 1
-            raise
+        self._team.call(work, self.threads, stop=lambda: self._stop.fill(1), watching=True)
+        return found
 
     def release(self) -> None:
         """End the threads."""
-        self._pool.shutdown(cancel_futures=True)
+        self._team.release()
 
 
 class _Member:
