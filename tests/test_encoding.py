@@ -57,6 +57,25 @@ def test_straight_scalings(scaling, low, high):
     assert beyond[1] == pytest.approx(beyond[0] + 1.5 * (high - low), abs=1e-2)
 
 
+def test_levels_called_missing_or_other_are_levels():
+    """What is missing, and levels never seen, have names of their own beside them."""
+    words = np.array(["missing", "other", "missing'", "u", None] * 60 + ["rare"], dtype=object)
+    column = learn(pd.DataFrame({"c": words}))[0].columns[0]
+    assert column.levels == ("missing", "missing'", "other", "u", "other'", "missing''")
+    assert column.known == ["missing", "missing'", "other", "u"]
+    given = np.array(["missing", "other", None, "never seen", "rare", "u"], dtype=object)
+    assert column.places(given).tolist() == [0, 2, 5, 4, 4, 3]
+    plain = learn(pd.DataFrame({"c": np.array(["u", "v", None] * 80, dtype=object)}))[0].columns[0]
+    assert plain.levels == ("u", "v", "missing")
+
+
+def test_columns_that_never_vary_say_nothing_later():
+    same = np.array(["u"] * 300, dtype=object)
+    encoder, _ = learn(pd.DataFrame({"n": [np.nan] * 300, "c": same, "m": np.array([None] * 300, dtype=object)}))
+    later = encoder.encode(as_columns(pd.DataFrame({"n": [np.nan, 7.0], "c": ["v", None], "m": ["v", None]})))
+    np.testing.assert_array_equal(later, encoder.encode(as_columns(pd.DataFrame({"n": [0.0] * 2, "c": "u", "m": "u"}))))
+
+
 def test_missing_numbers_get_an_input_of_their_own():
     encoder, columns = learn(pd.DataFrame({"a": [1.0, np.nan, 3.0, 4.0], "b": [1.0, 2.0, 3.0, 4.0]}))
     assert [column.inputs for column in encoder.columns] == [["a", "a=missing"], ["b"]]
@@ -73,7 +92,7 @@ def test_constant_and_empty_columns_carry_nothing():
     x = encoder.encode(columns)
     assert np.all(x[:, [0, 1]] == 0)
     assert np.isfinite(x).all()
-    assert encoder.curved_inputs == (3,)
+    assert encoder.curved_inputs == (2,)
 
 
 def test_categories_rare_unseen_and_missing_levels():

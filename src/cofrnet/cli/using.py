@@ -62,15 +62,13 @@ def _kinds(model: Any) -> dict[str, Any]:
         if levels is None:
             kinds[column.name] = "date" if column.is_date else "number"
         else:
-            flags = {"True", "False"}
-            others = set(levels) - flags - {"missing", "other"}
-            kinds[column.name] = "bool" if flags & set(levels) and not others else "category"
+            kinds[column.name] = "bool" if column.known and {*column.known} <= {"True", "False"} else "category"
     return kinds
 
 
 def _known(model: Any) -> dict[str, set[str]]:
     """The levels of each column of categories."""
-    return {c.name: set(c.levels) for c in model.encoder_.columns if hasattr(c, "levels")}
+    return {c.name: set(c.known) for c in model.encoder_.columns if hasattr(c, "levels")}
 
 
 class _Levels:
@@ -81,7 +79,7 @@ class _Levels:
         self.whole = {
             name
             for name, levels in self.known.items()
-            if (own := levels - {"missing", "other"}) and all(level.lstrip("-").isdigit() for level in own)
+            if levels and all(level.lstrip("-").isdigit() for level in levels)
         }
         self.coded = {c.name: c for c in model.encoder_.columns if c.effects and hasattr(c, "codes")}
         self.unseen, self.rows = dict.fromkeys([*self.known, *self.coded], 0), 0
@@ -110,7 +108,7 @@ class _Levels:
     def warn(self, data: str) -> None:
         """Warn of columns most of whose values the model does not know."""
         for name, count in self.unseen.items():
-            if self.rows and count > self.rows / 2 and self.known.get(name, {name}) - {"missing", "other"}:
+            if self.rows and count > self.rows / 2 and self.known.get(name, {name}):
                 warn(
                     f"{count} of {self.rows} values of column {name!r} of {data} are levels that the model does not "
                     "know: training has not seen them, or has counted them as 'other'."

@@ -257,9 +257,10 @@ class NumericColumn:
 class CategoricalColumn:
     """How a categorical column becomes inputs: one for each of `levels`, in this order, 1 for its own and 0 for others.
 
-    A level that is not among them is counted as `OTHER` where that is one of them, else it is 0 in every input. Of very
-    many levels only the first, as many as are `frequent`, have an input; the rest are `OTHER` there. All of them have
-    `effects`, one for each output of the model: see `cofrnet.estimators.effects`, also for what `unit` is.
+    A level that is not among them is counted as the `other` level where that is one of them, else it is 0 in every
+    input. Of very many levels only the first, as many as are `frequent`, have an input; the rest are the `other` one
+    there. All of them have `effects`, one for each output of the model: see `cofrnet.estimators.effects`, also for what
+    `unit` is. What is missing is the level `gap`. Both have names that no level of the table has.
     """
 
     name: str
@@ -267,6 +268,13 @@ class CategoricalColumn:
     frequent: int | None = None
     effects: Effects = ()
     unit: float = 1.0
+    gap: str = MISSING
+    other: str = OTHER
+
+    @property
+    def known(self) -> list[str]:
+        """The levels that are some of the table's, and neither `gap` nor `other`."""
+        return [level for level in self.levels if level not in (self.gap, self.other)]
 
     @property
     def inputs(self) -> list[str]:
@@ -288,13 +296,18 @@ class CategoricalColumn:
 
     @property
     def place_of_other(self) -> int:
-        """The level that levels not seen in training count as; -1 for none."""
-        return self.levels.index(OTHER) if OTHER in self.levels else -1
+        """The level that levels not seen in training count as; -1 for none.
+
+        A column that has one level only says nothing, so whatever comes later is that level too.
+        """
+        if self.other in self.levels:
+            return self.levels.index(self.other)
+        return 0 if len(self.levels) == 1 else -1
 
     @property
     def place_of_missing(self) -> int:
         """The level that missing values count as; -1 for none."""
-        return self.levels.index(MISSING) if MISSING in self.levels else self.place_of_other
+        return self.levels.index(self.gap) if self.gap in self.levels else self.place_of_other
 
     @property
     def aliases(self) -> dict[str, int]:

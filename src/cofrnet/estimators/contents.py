@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cofrnet.errors import ModelFileError
-from cofrnet.estimators.column_inputs import HEIGHT, OTHER, CategoricalColumn, Column, Effects, NumericColumn
+from cofrnet.estimators.column_inputs import HEIGHT, CategoricalColumn, Column, Effects, NumericColumn
 from cofrnet.estimators.encoding import TableEncoder
 from cofrnet.files import Fields
 from cofrnet.nn.specs import CoFrNetSpec, Spec
@@ -108,8 +108,11 @@ def read_column(fields: Fields) -> Column:
         fits(len(set(levels)) == len(levels), "levels", "all different")
         effects, unit = _read_effects(fields, len(levels))
         frequent = fields.integer("frequent", 0, len(levels)) if effects else None
-        fits(frequent is None or OTHER in levels[:frequent], "levels", "with one for those that have no input")
-        return CategoricalColumn(fields.text("name"), levels, frequent, effects, unit)
+        own = {key: fields.text(key) for key in ("gap", "other") if key in fields.values}
+        column = CategoricalColumn(fields.text("name"), levels, frequent, effects, unit, **own)
+        fits(column.gap != column.other, "gap", "another level than the other one")
+        fits(frequent is None or column.other in levels[:frequent], "levels", "with one for those that have no input")
+        return column
     knots, values = fields.numbers("knots"), fields.numbers("values")
     rising = all(a < b for a, b in pairwise(knots)) and all(a <= b for a, b in pairwise(values))
     fits(len(knots) == len(values) >= 2 and rising, "knots", "two or more, rising, with a value each")

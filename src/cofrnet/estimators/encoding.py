@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -163,9 +163,9 @@ class TableEncoder:
 
 def _many_levels(column: CategoricalColumn, values: Any, max_categories: int) -> CategoricalColumn | None:
     """The column with all its levels, where they are many: those that have no input follow the others."""
-    if OTHER not in column.levels:
+    if column.place_of_other < 0:
         return None
-    counts = _counts(labels(values, column.name))
+    counts = _counts(labels(values, column.name), column.gap)
     if not max_categories < len(counts) <= len(values) / 2:
         return None
     rest = [level for level, _ in counts.most_common(MOST_CODES) if level not in column.levels]
@@ -197,8 +197,10 @@ def _learn_numeric(x: Floats, name: str, scaling: Scaling) -> NumericColumn:
     has_missing = bool(missing.any())
     x = x[~missing]
     x = np.where(np.abs(x) < TINY, 0.0, x)
-    if len(x) == 0 or x.min() == x.max():  # constant or all missing: nothing to scale
-        at = float(x[0]) if len(x) else 0.0
+    if len(x) == 0:  # nothing is known, so whatever comes later says nothing
+        return NumericColumn(name, (0.0, 1.0), (0.0, 0.0))
+    if x.min() == x.max():  # nothing to scale
+        at = float(x[0])
         return NumericColumn(name, (at, at + max(1.0, abs(at))), (0.0, 0.0), has_missing=has_missing)
     if scaling == "minmax":
         return NumericColumn(name, (float(x.min()), float(x.max())), (0.0, 1.0), False, has_missing)
@@ -251,17 +253,26 @@ def _quantile_knots(x: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(values.tolist()), tuple(z.tolist())
 
 
-def _counts(x: Sequence[str | None]) -> Counter[str]:
-    return Counter(MISSING if v is None else v for v in x)
+def _counts(x: Sequence[str | None], gap: str) -> Counter[str]:
+    return Counter(gap if v is None else v for v in x)
 
 
 def _learn_categorical(x: Sequence[str | None], name: str, max_categories: int) -> CategoricalColumn:
-    counts = _counts(x)
+    own = set(x)
+    gap, other = (_unlike(word, own) for word in (MISSING, OTHER))
+    counts = _counts(x, gap)
     enough = 5 if len(x) >= 200 else 1
     frequent = [level for level, count in counts.most_common(max_categories) if count >= enough]
-    levels = sorted(level for level in frequent if level not in (MISSING, OTHER))
-    if len(frequent) < len(counts) or OTHER in counts:
-        levels.append(OTHER)
-    if MISSING in frequent:
-        levels.append(MISSING)
-    return CategoricalColumn(name, tuple(levels))
+    levels = sorted(level for level in frequent if level != gap)
+    if len(frequent) < len(counts):
+        levels.append(other)
+    if gap in frequent:
+        levels.append(gap)
+    return CategoricalColumn(name, tuple(levels), gap=gap, other=other)
+
+
+def _unlike(word: str, levels: Collection[str | None]) -> str:
+    """The word, with as many apostrophes as make it one that no level is."""
+    while word in levels:
+        word += "'"
+    return word

@@ -103,8 +103,7 @@ class Reporting:
                 kind = "date" if column.is_date else "number"
                 found.append(Feature(column.name, kind, profile.median, *ends, missing=column.has_missing, whole=whole))
                 continue
-            levels = tuple(None if i == column.place_of_missing and level == "missing" else level
-                           for i, level in enumerate(column.levels))  # fmt: skip
+            levels = tuple(None if level == column.gap else level for level in column.levels)
             start = levels[int(np.argmax(profile.counts))] if levels else None
             found.append(Feature(column.name, "category", start, levels=levels))
         return found
