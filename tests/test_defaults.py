@@ -50,7 +50,7 @@ def test_decay_of_additive_models_members_and_stages():
 def test_decay_of_few_steps():
     for epochs in (50, 500):
         assert options(max_epochs=epochs).weight_decay == AutomaticDecay(0.5)
-    assert options(max_epochs=5).weight_decay == AutomaticDecay(0.5, share=0.1, most=pytest.approx(3.2))
+    assert options(max_epochs=5).weight_decay == AutomaticDecay(0.5, share=0.2, most=pytest.approx(6.4))
 
 
 def test_decay_without_validation_rows_grows_with_the_columns():
@@ -62,7 +62,7 @@ def test_epochs_and_steps_by_rows():
     small, middle, large = (options(n=n) for n in (300, 14_000, 1_000_000))
     assert [o.max_epochs for o in (small, middle, large)] == [50, 25, 10]
     assert [o.learning_rate for o in (small, middle, large)] == pytest.approx([0.015, 0.04, 0.04])
-    assert [o.batch_size for o in (small, middle, large)] == [37, 512, 512]
+    assert [o.batch_size for o in (small, middle, large)] == [18, 512, 512]
     assert options(stages=3, n=300).max_epochs == 16
     assert [options(n=n, goal="numbers").learning_rate for n in (300, 14_000)] == [0.02, 0.02]
     assert [options(n=14_000, goal=goal).max_epochs for goal in ("two classes", "classes", "numbers")] == [25, 50, 50]

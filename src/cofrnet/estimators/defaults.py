@@ -29,7 +29,8 @@ EPOCH_ROWS: dict[Goal, int] = {"two classes": 350_000, "classes": 700_000, "numb
 EPOCH_ROWS_OF_CURVES = 500_000
 FEWEST_MEMBERS, MOST_MEMBERS = 3, 8
 READ_BY_MEMBERS = 250_000  # numbers of the table that all read in an epoch
-ROWS_OF_STEPS = 500  # that the steps of an epoch, eight at least, cost as much as, whatever they read
+STEPS_AN_EPOCH = 16  # at least, but of sixteen rows or more
+ROWS_OF_STEPS = 500  # that these steps cost as much as, whatever they read
 FINDING_OUT = 0.25  # share of the epochs
 MOST_DECAY = 32.0
 NARROW = 100  # inputs: full ladders that read no more have the decay of other weights
@@ -75,7 +76,7 @@ def loop_options(
 ) -> LoopOptions:
     """Options of the epoch loop for n rows of so many columns, with every "auto" replaced by a number or a rule.
 
-    Batches are at most an eighth of the rows: a few steps an epoch even where rows are few. `additive` models (curves
+    Batches are at most a sixteenth of the rows: a few hundred steps even where rows are few. `additive` models (curves
     alone) bear larger steps, and need little decay where columns are few. Epochs are fewer where rows are many: the
     steps that they make count, not they; two classes are learnt in half as many as numbers or more classes. The rate
     grows with the rows for classes, and is one for numbers. Epochs are divided among the `stages` of a training, each
@@ -84,7 +85,7 @@ def loop_options(
     linear model on validation rows; where there are none, what the ladders gain on it is not known, and the decay grows
     with the columns.
     """
-    batch = min(batch_size, max(16, n // 8))
+    batch = min(batch_size, max(16, n // STEPS_AN_EPOCH))
     if learning_rate == "auto":
         by_rows = 0.02 if goal == "numbers" else min(max(0.02 * n / 5000, 0.015), 0.04)
         learning_rate = 0.05 if additive else by_rows

@@ -81,7 +81,7 @@ class CoFrNetClassifier(Classes, ClassifierMixin, TabularCoFrNet):
         Passes over the rows; "auto" makes 50; fewer, but at least 10, from 7000 rows on for two classes, and
         from 14000 on for more classes and for numbers (10000 for "D").
     batch_size : int
-        Rows of one step; fewer where there are not enough for eight steps an epoch.
+        Rows of one step; fewer where there are not enough for sixteen steps an epoch.
     learning_rate : float or "auto"
         Highest of the one cycle it goes through; "auto" is 0.05 for "D"; for the others it is 0.02 for numbers, and for
         classes grows with the number of rows, 0.02 at 5000, from 0.015 to 0.04.
