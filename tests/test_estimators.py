@@ -1,5 +1,6 @@
 """The estimators on messy tables, on nonsense, and inside scikit-learn's tools."""
 
+import datetime as dt
 import pickle
 import pkgutil
 import signal
@@ -1001,3 +1002,44 @@ def test_huge_values_have_scores(scaling):
     X = np.random.default_rng(0).normal(size=(100, 2))
     model = CoFrNetClassifier(**QUICK, scaling=scaling).fit(X, X[:, 0] > 0)
     assert np.isfinite(model.predict_proba([[1e39, 0.0], [-1e300, 1e300]])).all()
+
+
+def test_times_of_day_and_intervals_are_read_as_they_come():
+    rng = np.random.default_rng(0)
+    seconds = rng.integers(0, 86_400, 200)
+    times = [dt.time(s // 3600, s // 60 % 60, s % 60) for s in seconds.tolist()]
+    x, y = rng.normal(size=200), np.sin(seconds / 20_000)
+    expected = CoFrNetRegressor(**QUICK).fit(pl.DataFrame({"t": seconds, "x": x}), y)
+    for make in (pl.DataFrame, pa.table):
+        frame = make({"t": times, "x": x})
+        found = CoFrNetRegressor(**QUICK).fit(frame, y).predict(frame)
+        np.testing.assert_array_equal(found, expected.predict(pl.DataFrame({"t": seconds, "x": x})))
+    cut = pd.DataFrame({"part": pd.cut(x, 4), "y": y})
+    assert CoFrNetRegressor(**QUICK).fit(cut[["part"]], x).score(cut[["part"]], x) > 0.8
+
+
+def test_what_has_no_meaning_is_named_with_its_remedy():
+    days = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=60), "c": ["u", "v"] * 30})
+    y = np.arange(60.0)
+    model = CoFrNetRegressor(**QUICK).fit(days, y)
+    with pytest.raises(ValueError, match=r"'day' must hold dates.* got '1 May'. Convert the column with pandas.to_dat"):
+        model.predict(pd.DataFrame({"day": ["1 May"], "c": ["u"]}))
+    with pytest.raises(ValueError, match=r"got a Series of 2 values. For one row of a frame use X.iloc\[\[i\]\]"):
+        model.explain_local(days.iloc[0])
+    for values, remedy in (
+        (pd.period_range("2020-01", periods=60, freq="M"), r"dt.to_timestamp\(\)"),
+        (np.array([dt.time(1, 2)] * 60, dtype=object), "seconds since midnight"),
+    ):
+        with pytest.raises(TypeError, match=f"column 'p' must hold .* Convert the column .*{remedy}"):
+            CoFrNetRegressor(**QUICK).fit(pd.DataFrame({"p": values, "x": y}), y)
+    with pytest.raises(ValueError, match=r"text or numbers; got 'a' in row 0 and 1 in row 2. Turn them all into text"):
+        CoFrNetClassifier(**QUICK).fit(y[:60, None], np.array(["a", "b", 1] * 20, dtype=object))
+
+
+def test_dates_of_rows_are_short_texts():
+    days = pd.DataFrame({"day": pd.to_datetime(["2020-01-05", None, "2021-02-03"] * 20)})
+    days["long"] = days["day"] - days["day"].min()
+    model = CoFrNetRegressor(**QUICK).fit(days, np.arange(60.0))
+    shown = model.explain_local(days[:3]).data.tolist()
+    assert shown == [["2020-01-05", "0:00:00"], [None, None], ["2021-02-03", "395 days, 0:00:00"]]
+    assert "missing" in str(model.explain_local(days[1:2]))

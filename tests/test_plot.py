@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.testing.compare import compare_images  # noqa: E402
 
 from cofrnet import plot  # noqa: E402
-from cofrnet.explain.data import Curve, GlobalExplanation, Interaction, LocalExplanation, Surface  # noqa: E402
+from cofrnet.explain.data import OF_CLASSES, Curve, GlobalExplanation, Interaction, LocalExplanation, Surface  # noqa: E402
 from cofrnet.explain.pictures import ImageExplanation  # noqa: E402
 from cofrnet.export.plan import ColumnPlan as Column  # noqa: E402
 from cofrnet.export.plan import LadderPlan, MemberPlan, Plan  # noqa: E402
@@ -178,7 +178,9 @@ def test_word_clouds_are_drawn(tmp_path):
     ("call", "message"),
     [
         (lambda: plot.curve(line(), output="no"), "output must be one of"),
+        (lambda: plot.curve(line(), output=1), "output must be from 0 to 0"),
         (lambda: plot.waterfall(local("gradient")), "needs contributions"),
+        (lambda: plot.waterfall(local(), row=5), "row must be from 0 to 0; got row=5"),
         (lambda: plot.image(np.zeros((4, 4)), np.zeros((3, 3))), "attribution must have the image's shape"),
         (lambda: plot.gallery(pictures(), rows=[]), "rows must name one image or more"),
         (lambda: plot.ladder(plan(), ladder=3), "ladder must be from 0 to 0"),
@@ -200,3 +202,47 @@ def test_of_many_levels_the_lowest_and_the_highest_are_drawn():
     shown = [tick.get_text() for tick in ax.get_xticklabels()]
     assert shown[0] == str(levels[values[0].argmin()])
     assert len(shown) == 24
+
+
+def test_of_very_many_levels_the_curve_says_which_it_has():
+    levels = np.array([f"shop {i}" for i in range(40)], dtype=object)
+    values = np.arange(40.0)[None]
+    some = replace(bars(), grid=levels, values=values, low=values, high=values, counts=np.ones(40), levels=3000)
+    assert "of the 40 most frequent levels" in plot.curve(some).get_xlabel()
+
+
+def test_days_are_drawn_as_dates():
+    days = np.linspace(18_262, 19_723, len(line().grid))  # 2020 to 2024
+    for missing in (False, True):
+        ax = plot.curve(replace(line(missing=missing), grid=days, edges=days[[0, -1]], counts=np.ones(1), is_date=True))
+        ax.get_figure().canvas.draw()
+        shown = [tick.get_text() for tick in ax.get_xticklabels()]
+        assert {"2021", "2022", "2023"} <= set(shown)
+        assert ("missing" in shown) == missing
+    ax = plot.surface(replace(together(), first=np.linspace(18_262, 19_723, 12), are_dates=(True, False)))
+    ax.get_figure().canvas.draw()
+    assert "2022" in [tick.get_text() for tick in ax.get_xticklabels()]
+
+
+def test_of_very_many_classes_those_that_differ_most_are_drawn():
+    """As many as there are colours, the same ones in all panels; importances are not divided."""
+    names = tuple(f"class {i}" for i in range(20))
+    values = np.arange(20.0)[:, None] * np.linspace(-1, 1, 30)
+    many = replace(line(names, missing=False), values=values, low=values, high=values)
+    drawn = [text.get_text() for text in plot.curve(many).get_legend().get_texts()]
+    assert drawn == [f"class {i}" for i in range(12, 20)]
+    panels = plot.curves(replace(overall(names), curves=(many, replace(many, feature="city", values=-values))))
+    assert [panels[0, i].get_legend() is not None for i in range(2)] == [False, True]
+    assert len(plot.importances(overall(names)).patches) == 2
+
+
+def test_a_row_of_classes_shows_the_most_probable_one():
+    scores = np.array([[0.1, 2.0, -1.0]])
+    values = np.arange(12.0).reshape(1, 3, 4)
+    row = replace(
+        local(), values=values, base_values=np.zeros(3), scores=scores, output_names=("a", "b", "c"), unit=OF_CLASSES
+    )
+    assert plot.waterfall(row).get_xlabel().startswith("b: score of each class")
+    assert plot.waterfall(row, output="c").get_xlabel().startswith("c: ")
+    assert row.output_of(0) == 1
+    assert replace(row, unit="unit of each target").output_of(0) == 0

@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save
 
 from cofrnet import core
 from cofrnet.datasets import waveform
@@ -500,6 +501,24 @@ save_file({name: value.contiguous() for name, value in model.state_dict().items(
         path.write_bytes(b"nonsense")
         with pytest.raises(ValueError, match="must be a file that a fit wrote"):
             train(small(), MultinomialLogLoss(), data, checkpoint=Checkpoint(path, 4, "one"), **run)
+
+    @pytest.mark.parametrize("about", ["[]", "{}", '{"seed": "x"}', '{"fingerprint": "one"}', "{"])
+    def test_a_file_that_no_fit_wrote_is_refused(self, wave, tmp_path, about):
+        path = tmp_path / "fit.ckpt"
+        path.write_bytes(save({"a": torch.zeros(1)}, {"cofrnet": about}))
+        assert Checkpoint.seed_in(path) is None
+        with pytest.raises(ValueError, match="must be a file that a fit wrote"):
+            train(small(), MultinomialLogLoss(), wave[0], options=OPTIONS, checkpoint=Checkpoint(path, 4, "one"))
+
+    def test_a_changed_byte_is_noticed(self, wave, tmp_path):
+        path = tmp_path / "fit.ckpt"
+        run = {"options": OPTIONS, "checkpoint": Checkpoint(path, 4, "one")}
+        train(small(), MultinomialLogLoss(), wave[0], generator=seeded(), **run)
+        content = bytearray(path.read_bytes())
+        content[-200] ^= 0x40
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="must be as it was written; some numbers of .* have changed since"):
+            train(small(), MultinomialLogLoss(), wave[0], generator=seeded(), **run)
 
 
 def test_members_that_learn_one_epsilon_keep_the_weights_that_are_best_together():

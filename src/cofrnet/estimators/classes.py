@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from cofrnet.estimators.checks import as_plain, require_finite, require_same_length
 from cofrnet.estimators.contents import read_classes
 from cofrnet.estimators.scoring import probabilities
+from cofrnet.explain.data import OF_CLASSES
 from cofrnet.explain.quality import Quality, quality_of_classes
 from cofrnet.files import Fields
 from cofrnet.training import LogLoss, Loss, MultinomialLogLoss
@@ -98,7 +99,7 @@ class Classes:
     def _score_scale(self) -> tuple[Floats, Floats, tuple[str, ...], str]:
         q = self._count_outputs()
         names = tuple(str(name) for name in (self.classes_[1:] if q == 1 else self.classes_))
-        unit = f"log-odds of class {names[0]}" if q == 1 else "score of each class, before the softmax"
+        unit = f"log-odds of class {names[0]}" if q == 1 else OF_CLASSES
         return np.ones(q), np.zeros(q), names, unit
 
     def _target_fields(self) -> dict[str, Any]:
@@ -159,4 +160,11 @@ def _of_one_kind(y: NDArray[Any]) -> NDArray[Any]:
                 f"y must be an array of {name}, as scikit-learn wants it (Unknown label type); got one of objects. "
                 f"Convert it: y.astype({name})."
             )
+    texts = [isinstance(value, str) for value in values]
+    if any(texts) and not all(texts):
+        i = texts.index(not texts[0])
+        raise ValueError(
+            f"y must hold classes of one kind, text or numbers; got {values[0]!r} in row 0 and {values[i]!r} in row "
+            f"{i}. Turn them all into text."
+        )
     return y.astype(object)

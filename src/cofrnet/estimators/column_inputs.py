@@ -200,7 +200,7 @@ class NumericColumn:
 
     def encode(self, column: Any, out: NDArray[Any], compiled: bool = True) -> None:
         """Write the inputs of a column of `as_columns`, (n,), into `out` (n, len(inputs))."""
-        x = numbers(column, self.name)
+        x = numbers(column, self.name, self.is_date)
         missing = np.isnan(self.scaled(x, out[:, 0], compiled))
         if missing.any():
             out[missing, 0] = 0

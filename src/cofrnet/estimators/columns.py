@@ -85,7 +85,7 @@ def is_categorical(column: Any) -> bool:
     import narwhals as nw
 
     dtype = column.dtype
-    if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration):
+    if dtype.is_numeric() or isinstance(dtype, nw.Datetime | nw.Date | nw.Duration | nw.Time):
         return False
     if dtype == nw.Object:  # pandas columns of mixed things: numbers stay numbers
         return _has_labels(column.to_list())
@@ -97,13 +97,16 @@ def _has_labels(values: Any) -> bool:
     return any(isinstance(v, bool | np.bool_) or not (isinstance(v, Number) or is_missing(v)) for v in values)
 
 
-def numbers(values: Any, name: str) -> Floats:
-    """A numeric column as float64 with NaN for missing; +-inf and what is no number are errors that name the column."""
+def numbers(values: Any, name: str, dates: bool = False) -> Floats:
+    """A numeric column as float64 with NaN for missing; +-inf and what is no number are errors that name the column.
+
+    `dates` are numbers of days.
+    """
     values = _plain(values)
     try:
         x = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        x = np.array([_number(v, name) for v in values], dtype=np.float64)
+        x = np.array([_number(v, name, dates) for v in values], dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         total = x.sum()  # tells in one pass that all are finite
     if not np.isfinite(total) and np.isinf(x).any():
@@ -134,7 +137,7 @@ def _arrow(values: Any) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """A numeric column as numpy or a list: dates as days since 1970, durations as seconds."""
+    """A numeric column as numpy or a list: dates as days since 1970, durations and times of day as seconds."""
     arrow = _arrow(values)
     if arrow is not None:
         return _of_arrow(arrow)
@@ -151,9 +154,16 @@ def _plain(values: Any) -> Any:
         series = series.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64) / 86_400e6
     elif isinstance(dtype, nw.Duration):
         series = series.dt.total_microseconds().cast(nw.Float64) / 1e6
+    elif isinstance(dtype, nw.Time):
+        return [math.nan if t is None else _seconds(t) for t in series.to_list()]
     elif dtype.is_numeric() and dtype != nw.Float64:
         series = series.cast(nw.Float64)
     return series.to_numpy()
+
+
+def _seconds(time: Any) -> float:
+    """Seconds since midnight."""
+    return float(3600 * time.hour + 60 * time.minute + time.second + time.microsecond / 1e6)
 
 
 def _of_times(values: NDArray[Any]) -> Floats:
@@ -176,6 +186,8 @@ def _of_arrow(column: Any) -> Floats | list[Any]:
         return np.asarray(_of_arrow(column.cast(pa.int64()))) / 86_400e6
     if pa.types.is_duration(kind):
         return np.asarray(_of_arrow(column.cast(pa.duration("us"), safe=False).cast(pa.int64()))) / 1e6
+    if pa.types.is_time(kind):
+        return np.asarray(_of_arrow(column.cast(pa.time64("us"), safe=False).cast(pa.int64()))) / 1e6
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return column.to_pylist()
     floats = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)  # beyond 2^53 to the nearest
@@ -191,7 +203,7 @@ def _memory(column: Any) -> NDArray[Any]:
     return found[0] if len(found) == 1 else np.concatenate(found) if found else np.empty(0, kind)
 
 
-def _number(value: Any, name: str) -> float:
+def _number(value: Any, name: str, dates: bool) -> float:
     if is_missing(value):
         return math.nan
     try:
@@ -201,9 +213,10 @@ def _number(value: Any, name: str) -> float:
             f"column {name!r} must hold numbers of at most 1.8e308; got {value!r:.20}... Take their logarithms."
         ) from None
     except (TypeError, ValueError):
+        what = "dates" if dates else "numbers"
+        remedy = "the column with pandas.to_datetime" if dates else "the column, or name it in categorical_features"
         raise ValueError(
-            f"column {name!r} must hold numbers, as it did in training; got {value!r}. Convert the column, or name it "
-            "in categorical_features."
+            f"column {name!r} must hold {what}, as it did in training; got {value!r}. Convert {remedy}."
         ) from None
 
 
@@ -214,8 +227,17 @@ def as_given(columns: Sequence[Any]) -> NDArray[Any]:
         return np.stack([values.astype(np.float64) for values in lists], axis=1)
     table = np.empty((len(lists[0]), len(lists)), dtype=object)
     for j, values in enumerate(lists):
-        table[:, j] = values.tolist() if values.dtype.kind in "fiubO" else [str(v) for v in values]
+        table[:, j] = _as_texts(values) if values.dtype.kind in "mM" else values.tolist()
     return table
+
+
+def _as_texts(times: NDArray[Any]) -> list[str | None]:
+    """Dates and durations of numpy as text, None for those that are missing."""
+    if times.dtype.kind == "M":
+        texts = np.datetime_as_string(times, unit="auto").tolist()
+    else:
+        texts = [str(v) for v in times.astype("m8[us]").tolist()]
+    return [None if gap else text for gap, text in zip(np.isnat(times).tolist(), texts, strict=True)]
 
 
 def _as_array(column: Any) -> NDArray[Any]:
@@ -303,8 +325,12 @@ def label(value: Any, name: str) -> str | None:
         return str(int(value))
     if isinstance(value, bool | np.bool_ | int | float | np.number):
         return str(value)
-    remedy = "with pandas.to_datetime" if hasattr(value, "isoformat") else "to strings"
+    kind = type(value).__name__
+    if kind == "Interval":  # of pandas.cut
+        return str(value)
+    remedies = {"Period": "with its dt.to_timestamp()", "time": "to seconds since midnight"}
+    remedy = remedies.get(kind, "with pandas.to_datetime" if hasattr(value, "isoformat") else "to strings")
     raise TypeError(
         f"column {name!r} must hold strings, numbers or bools (argument must be a string or a number); got {value!r} "
-        f"of type {type(value).__name__}. Convert the column {remedy}."
+        f"of type {kind}. Convert the column {remedy}."
     )

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Curve", "Explanation", "GlobalExplanation", "Interaction", "LocalExplanation", "Surface"]
+__all__ = ["OF_CLASSES", "Curve", "Explanation", "GlobalExplanation", "Interaction", "LocalExplanation", "Surface"]
+
+OF_CLASSES = "score of each class, before the softmax"  # the unit of several scores of which the highest is right
 
 Floats = NDArray[np.floating[Any]]
 
@@ -92,6 +94,10 @@ class LocalExplanation(Explanation):
         """Places of the rows in their table."""
         return np.arange(len(self)) if self.rows is None else self.rows
 
+    def output_of(self, row: int) -> int:
+        """The score to look at first: that of the most probable class of a row, where there is one for each class."""
+        return int(np.argmax(self.scores[row])) if self.unit == OF_CLASSES else 0
+
     def __getitem__(self, rows: Any) -> LocalExplanation:
         """The explanation of some of the rows."""
         where: Any = [rows] if isinstance(rows, int | np.integer) else rows
@@ -133,8 +139,8 @@ class LocalExplanation(Explanation):
             for c, output in enumerate(self.output_names):
                 own = self.values[i, c]
                 order = np.argsort(-np.abs(np.nan_to_num(own)), kind="stable")[:most]
-                lines += ["", f"row {self.places[i]}, {output}: score {_short(self.scores[i, c])}"]
-                rows = [(self.feature_names[j], _short(self.data[i, j]), signed(own[j])) for j in order]
+                lines += ["", f"row {self.places[i]}, {output}: score {short(self.scores[i, c])}"]
+                rows = [(self.feature_names[j], short(self.data[i, j]), signed(own[j])) for j in order]
                 rest = np.delete(own, order)
                 if len(rest) and self.method == "integrated":
                     rows.append((f"{len(rest)} others", "", signed(rest.sum())))
@@ -156,7 +162,8 @@ class Curve(Explanation):
     high : (q, G), two standard deviations of the members to either side; missing : (q,), the same for a missing value,
     NaN where training had none; edges, counts : density of the training rows, counts per level for categories; margin :
     (G,), least |t_k| / epsilon below rung 0 of the feature's ladders: a clamped rung has less than 1; NaN where it has
-    no ladders.
+    no ladders; is_date : whether the numbers are days since 1970; levels : how many the feature has, of which the grid
+    may have the most frequent only.
     """
 
     feature: str
@@ -173,6 +180,8 @@ class Curve(Explanation):
     margin: Floats
     output_names: tuple[str, ...]
     unit: str
+    is_date: bool = False
+    levels: int = 0
 
     def columns(self) -> dict[str, Any]:
         """One line for each output and point of the grid."""
@@ -187,7 +196,7 @@ class Curve(Explanation):
     def __str__(self) -> str:
         """Some points of the curve."""
         some = np.unique(np.linspace(0, len(self.grid) - 1, min(len(self.grid), 11)).round().astype(int))
-        rows = [(_short(self.grid[i]), *(signed(v) for v in self.values[:, i])) for i in some]
+        rows = [(short(self.grid[i]), *(signed(v) for v in self.values[:, i])) for i in some]
         if not np.isnan(self.missing).any():
             rows.append(("missing", *(signed(v) for v in self.missing)))
         return "\n".join(
@@ -203,7 +212,7 @@ class Surface(Explanation):
     first, second : (G1,) and (G2,), as in `Curve`, the last NaN for a missing value where training had any; values,
     joint : (q, G1, G2); low, high : two standard deviations of the members to either side of values; edges, counts :
     density of the training rows by each feature; margin : (G1, G2), as in `Curve`, of the ladders of the pair; NaN
-    where it has none.
+    where it has none; are_dates : which of the features are days since 1970.
     """
 
     features: tuple[str, str]
@@ -218,6 +227,7 @@ class Surface(Explanation):
     margin: Floats
     output_names: tuple[str, ...]
     unit: str
+    are_dates: tuple[bool, bool] = (False, False)
 
     def columns(self) -> dict[str, Any]:
         """One line for each output and pair of points."""
@@ -290,7 +300,7 @@ class GlobalExplanation(Explanation):
         order = self.order[:20]
         mean = self.importances.mean(0)
         top = max(float(mean.max()), 1e-300)
-        rows = [(self.feature_names[j], _short(mean[j]), "█" * max(0, round(30 * float(mean[j]) / top))) for j in order]
+        rows = [(self.feature_names[j], short(mean[j]), "█" * max(0, round(30 * float(mean[j]) / top))) for j in order]
         lines = [
             f"importance: {self.definition}",
             f"scale: {self.unit}",
@@ -300,7 +310,7 @@ class GlobalExplanation(Explanation):
         if len(self.order) > len(order):
             lines.append(f"... and {len(self.order) - len(order)} more features")
         if self.interactions:
-            pairs = [(" × ".join(i.features), _short(i.strength.mean())) for i in self.interactions[:5]]
+            pairs = [(" × ".join(i.features), short(i.strength.mean())) for i in self.interactions[:5]]
             lines += [
                 "",
                 f"interactions: {self.interactions_definition}",
@@ -347,7 +357,10 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value of a table in few characters."""
+    if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+        return "missing"
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 

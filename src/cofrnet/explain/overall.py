@@ -105,6 +105,8 @@ def curve(subject: Subject, j: int, backgrounds: Tensor, points: int = POINTS) -
         margin=margin[:last],
         output_names=subject.output_names,
         unit=subject.unit,
+        is_date=subject.is_date(j),
+        levels=len(column.levels) if subject.is_categorical(j) else 0,
     )
 
 
@@ -223,6 +225,7 @@ def surface(subject: Subject, i: int, j: int, backgrounds: Tensor, points: int =
         margin=margin.reshape(shape),
         output_names=subject.output_names,
         unit=subject.unit,
+        are_dates=(subject.is_date(i), subject.is_date(j)),
     )
 
 

@@ -152,6 +152,10 @@ class Subject:
         """Whether column j is one of levels."""
         return not self.profiles[j].edges
 
+    def is_date(self, j: int) -> bool:
+        """Whether column j is one of dates."""
+        return bool(getattr(self.columns[j], "is_date", False))
+
     def scores(self, x: Tensor) -> Floats:
         """Shapes: x (n, p); returns (n, q), in the unit of the score."""
         with torch.no_grad():

@@ -19,11 +19,13 @@ __all__ = [
     "RED",
     "SIGNED",
     "chosen_outputs",
+    "dates_on",
     "literal",
     "new_axes",
     "plain",
     "pyplot",
     "saved",
+    "shortened",
     "wrapped",
 ]
 
@@ -73,6 +75,22 @@ def few_ticks(ax: Axes) -> None:
         ax.locator_params("x", nbins=4 if large else 6, steps=[1, 2, 5, 10])
 
 
+def dates_on(axis: Any) -> None:
+    """Numbers of days since 1970 on an axis shown as dates."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
+    axis.axis_date()
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+
+
+def shortened(text: str, width: int) -> str:
+    """Text of at most so many letters, without what stands in the middle."""
+    keep = (width - 1) // 2
+    return text if len(text) <= width else f"{text[: width - 1 - keep]}…{text[-keep:]}"
+
+
 def wrapped(text: str, width: int = 46) -> str:
     """Text in lines."""
     return "\n".join(textwrap.wrap(text, width))
@@ -83,6 +101,8 @@ def chosen_outputs(outputs: Sequence[str], output: str | int | None) -> list[int
     if output is None:
         return list(range(len(outputs)))
     if isinstance(output, int):
+        if not -len(outputs) <= output < len(outputs):
+            raise ValueError(f"output must be from 0 to {len(outputs) - 1}, or a name; got output={output}.")
         return [output]
     if output not in outputs:
         raise ValueError(f"output must be one of {list(outputs)}; got output={output!r}.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface
+from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface, short
 from cofrnet.plot.drawing import (
     BLUE,
     GREY,
@@ -19,11 +19,13 @@ from cofrnet.plot.drawing import (
     RED,
     SIGNED,
     chosen_outputs,
+    dates_on,
     few_ticks,
     new_axes,
     plain,
     pyplot,
     saved,
+    shortened,
     wrapped,
 )
 
@@ -41,16 +43,31 @@ def curve(
 ) -> Axes:
     """A curve with its band, the density of the training rows below it, and the effect of a missing value.
 
-    Of more than 24 levels, the twelve lowest and the twelve highest.
+    Of more than 24 levels, the twelve lowest and the twelve highest; of more than eight outputs, if none is named, the
+    eight that it changes most.
     """
     ax = new_axes(ax, 5, 4.8 if explanation.categorical and len(explanation.grid) > 12 else 3.6)
-    chosen = chosen_outputs(explanation.output_names, output)
+    return _drawn(explanation, _told(chosen_outputs(explanation.output_names, output), [explanation]), ax, path)
+
+
+def _told(chosen: list[int], explanations: Sequence[Curve]) -> list[int]:
+    """Of some outputs those to draw: no more than there are colours, those that the curves change most."""
+    if len(chosen) <= len(PALETTE):
+        return chosen
+    reach = sum(np.ptp(e.values[chosen], axis=1) for e in explanations)
+    return sorted(chosen[i] for i in np.argsort(-np.asarray(reach), kind="stable")[: len(PALETTE)])
+
+
+def _drawn(explanation: Curve, chosen: list[int], ax: Axes, path: str | Path | None = None) -> Axes:
+    """A curve of some outputs."""
     title = explanation.feature
     if explanation.categorical:
         shown = _levels_to_draw(explanation, chosen)
         _level_bars(explanation, shown, chosen, ax)
         if len(shown) < len(explanation.grid):
-            title += f" (of {len(explanation.grid)} levels the lowest and the highest)"
+            count = len(explanation.grid)
+            of = f"{count} levels" if explanation.levels in (0, count) else f"the {count} most frequent levels"
+            title += f" (of {of} the lowest and the highest)"
     else:
         _number_line(explanation, chosen, ax)
         _with_room(ax, *_reach([explanation], chosen))
@@ -58,7 +75,9 @@ def curve(
     ax.set_xlabel(title)
     ax.set_ylabel(wrapped(f"change of the score, {explanation.unit}", 34))
     if len(chosen) > 1:
-        ax.legend(frameon=False, fontsize="small")
+        left_out = len(explanation.output_names) - len(chosen)
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(chosen) > 3 else {}
+        ax.legend(frameon=False, fontsize="small", title=f"{left_out} more left out" if left_out else None, **beside)
     plain(ax)
     saved(ax, path)
     return ax
@@ -77,14 +96,19 @@ def _number_line(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
         ax.plot(explanation.grid, explanation.values[c], color=color, label=explanation.output_names[c])
         if (explanation.high[c] > explanation.low[c]).any():
             ax.fill_between(explanation.grid, explanation.low[c], explanation.high[c], color=color, alpha=0.2, lw=0)
-    few_ticks(ax)
+    if explanation.is_date:
+        dates_on(ax.xaxis)
+    else:
+        few_ticks(ax)
     left, right = float(explanation.grid[0]), float(explanation.grid[-1])
     if not np.isnan(explanation.missing).any():
         beyond = right + 0.08 * (right - left)
         for place, c in enumerate(chosen):
             ax.plot(beyond, explanation.missing[c], "D", color=PALETTE[place % len(PALETTE)], clip_on=False)
         ticks = [t for t in ax.get_xticks() if left <= t <= right - 0.1 * (right - left)]
-        ax.set_xticks([*ticks, beyond], [*(f"{t:g}" for t in ticks), "missing"])
+        formatter = ax.xaxis.get_major_formatter()
+        texts = formatter.format_ticks(ticks) if explanation.is_date else [f"{t:g}" for t in ticks]
+        ax.set_xticks([*ticks, beyond], [*texts, "missing"])
     _density_strip(ax, np.asarray(explanation.edges), np.asarray(explanation.counts))
 
 
@@ -135,9 +159,9 @@ def _level_bars(explanation: Curve, shown: NDArray[np.int64], chosen: Sequence[i
     ]
     crowded = len(names) > 5
     if crowded:
-        short = [textwrap.shorten(name, 24, placeholder="…") if len(names) > 12 else name for name in names]
+        texts = [shortened(name, 24) for name in names]
         ax.set_xticks(
-            places, short, rotation=60 if len(names) <= 12 else 90, ha="right" if len(names) <= 12 else "center"
+            places, texts, rotation=60 if len(names) <= 12 else 90, ha="right" if len(names) <= 12 else "center"
         )
     else:
         ax.set_xticks(places, shares)
@@ -156,16 +180,18 @@ def curves(
     across = min(3, len(shown))
     down = -(-len(shown) // across)
     figure, axes = plt.subplots(down, across, figsize=(4 * across, 3.1 * down), layout="constrained", squeeze=False)
-    reach = _reach(shown, chosen_outputs(explanation.output_names, output))
+    chosen = _told(chosen_outputs(explanation.output_names, output), shown)
+    reach = _reach(shown, chosen)
     for ax, one in zip(axes.flat, shown, strict=False):
-        curve(one, output, ax)
+        _drawn(one, chosen, ax)
         _with_room(ax, *reach)
         ax.set_ylabel("")
-        if ax.get_legend() is not None and ax is not axes.flat[0]:
+        if ax.get_legend() is not None and ax is not axes.flat[across - 1]:  # the last of the first row has it beside
             ax.get_legend().remove()
     for ax in axes.flat[len(shown) :]:
         ax.set_visible(False)
-    figure.supylabel(f"change of the score, {shown[0].unit}", fontsize="medium")
+    label = wrapped(f"change of the score, {shown[0].unit}", 48 * down)
+    figure.supylabel(label, fontsize="medium", multialignment="center")
     saved(axes.flat[0], path)
     return np.asarray(axes)
 
@@ -173,17 +199,20 @@ def curves(
 def importances(
     explanation: GlobalExplanation, most: int = 15, ax: Axes | None = None, path: str | Path | None = None
 ) -> Axes:
-    """Bars of the importances, the largest on top; stacked by class where there are several."""
+    """Bars of the importances, the largest on top; stacked by class where there are several, but not very many."""
     order = explanation.order[:most][::-1]
     ax = new_axes(ax, 6, 0.9 + 0.28 * len(order))
     left = np.zeros(len(order))
-    share = 1 / len(explanation.output_names)
-    for place, (name, own) in enumerate(zip(explanation.output_names, explanation.importances, strict=True)):
-        ax.barh(range(len(order)), own[order] * share, left=left, color=PALETTE[place % len(PALETTE)], label=name)
-        left += own[order] * share
-    ax.set_yticks(range(len(order)), [explanation.feature_names[j] for j in order])
+    bars = list(zip(explanation.output_names, explanation.importances[:, order], strict=True))
+    share = 1 / len(bars)
+    if len(bars) > len(PALETTE):
+        bars = [("all classes", explanation.importances[:, order].sum(0))]
+    for place, (name, own) in enumerate(bars):
+        ax.barh(range(len(order)), own * share, left=left, color=PALETTE[place], label=name)
+        left += own * share
+    ax.set_yticks(range(len(order)), [shortened(explanation.feature_names[j], 40) for j in order])
     ax.set_xlabel(wrapped(f"{explanation.definition}; {explanation.unit}", 70), fontsize="small")
-    if len(explanation.output_names) > 1:
+    if len(bars) > 1:
         ax.legend(frameon=False, fontsize="small", title="class", loc="lower right")
     plain(ax)
     saved(ax, path)
@@ -193,19 +222,26 @@ def importances(
 def waterfall(
     explanation: LocalExplanation,
     row: int = 0,
-    output: str | int = 0,
+    output: str | int | None = None,
     most: int = 10,
     ax: Axes | None = None,
     path: str | Path | None = None,
 ) -> Axes:
-    """From the base value to the score of one row: what each feature adds, the largest on top."""
+    """From the base value to the score of one row: what each feature adds, the largest on top.
+
+    Of several classes the score of the most probable one, if no `output` is named.
+    """
     if explanation.method != "integrated":
         raise ValueError("a waterfall needs contributions; got slopes. Explain with method='integrated'.")
+    if not -len(explanation) <= row < len(explanation):
+        raise ValueError(f"row must be from 0 to {len(explanation) - 1}; got row={row}.")
+    output = explanation.output_of(row) if output is None else output
     c = chosen_outputs(explanation.output_names, output)[0]
     own = explanation.values[row, c]
     order = np.argsort(-np.abs(own), kind="stable")
     shown, rest = order[:most], order[most:]
-    steps = [(f"{explanation.feature_names[j]} = {_value(explanation.data[row, j])}", float(own[j])) for j in shown]
+    named = [f"{shortened(explanation.feature_names[j], 30)} = {short(explanation.data[row, j])}" for j in shown]
+    steps = [(shortened(name, 60), float(own[j])) for name, j in zip(named, shown, strict=True)]
     if len(rest):
         steps.append((f"{len(rest)} other feature{'s' * (len(rest) > 1)}", float(own[rest].sum())))
     ax = new_axes(ax, 6.4, 1.2 + 0.34 * len(steps))
@@ -225,14 +261,13 @@ def waterfall(
     ax.axvline(base, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(steps)), [name for name, _ in reversed(steps)])
     score = float(explanation.scores[row, c])
-    ax.set_xlabel(f"{explanation.unit}\n{base:.3g} at the baseline, {score:.3g} for the row")
+    what = f"{explanation.output_names[c]}: " if len(explanation.output_names) > 1 else ""
+    ends = f"{base:.4g} at the baseline, {score:.4g} for the row"
+    ax.set_xlabel("\n".join([wrapped(f"{what}{explanation.unit}", 60), ends]), fontsize="small")
+    few_ticks(ax)
     plain(ax)
     saved(ax, path)
     return ax
-
-
-def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def surface(
@@ -255,20 +290,27 @@ def surface(
         if gap:  # beyond the others, where a missing value has its place
             place[-1] = place[-2] + 0.12 * (place[-2] - place[0])
         places.append(place)
-        labels.append(([str(level) for level in grid], place) if named else (["missing"], place[-1:]) if gap else None)
+        names = [shortened(str(level), 24) for level in grid] if named else ["missing"]
+        labels.append((names, place if named else place[-1:]) if named or gap else None)
     mesh = ax.pcolormesh(*places, values.T, cmap=SIGNED, vmin=-reach, vmax=reach, shading="nearest", rasterized=True)
-    for place, label, axis in zip(places, labels, (ax.xaxis, ax.yaxis), strict=True):
+    for place, label, axis, dates in zip(places, labels, (ax.xaxis, ax.yaxis), explanation.are_dates, strict=True):
+        if dates:
+            dates_on(axis)
         if label is not None:
             names, at = label
             room = 0.15 * (place[-1] - place[0])
             others = [t for t in axis.get_ticklocs() if len(at) < len(place) and place[0] <= t < at[0] - room]
-            axis.set_ticks([*others, *at], [*(f"{t:g}" for t in others), *names])
+            texts = axis.get_major_formatter().format_ticks(others) if dates else [f"{t:g}" for t in others]
+            axis.set_ticks([*others, *at], [*texts, *names])
+    if labels[0] is not None and sum(map(len, labels[0][0])) > 36:  # they would run together
+        ax.tick_params(axis="x", labelrotation=90 if len(labels[0][0]) > 8 else 45, labelsize="small")
     ax.set_xlabel(explanation.features[0])
     ax.set_ylabel(explanation.features[1])
     figure = ax.get_figure()
     assert figure is not None
     what = "together" if joint else "together, beyond their curves"
-    figure.colorbar(mesh, ax=ax, label=wrapped(f"{what}; {explanation.unit}", 40))
+    bar = figure.colorbar(mesh, ax=ax)
+    bar.set_label(wrapped(f"{what}; {explanation.unit}", 40), fontsize="small")
     saved(ax, path)
     return ax
 
