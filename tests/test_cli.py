@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 import typer
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 import cofrnet
 from cofrnet.cli import COMMANDS, app, output
-from cofrnet.cli.columns import describe, target_task
+from cofrnet.cli.columns import describe, meant_otherwise, target_task
 from cofrnet.tables import read_table
 
 FAST = ["--set", "max_epochs=3", "--set", "n_ladders=4", "--set", "ladders_per_feature=2"]
@@ -577,6 +578,27 @@ def test_an_infinite_target_is_named(run, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("form", "whether"),
+    [
+        ("%m/%d/%Y", True),
+        ("%m/%d/%Y 0:00", True),
+        ("%d.%m.%Y %H:%M:%S", True),
+        ("%m/%d/%Y %I:%M %p", True),
+        ("%d-%b-%Y", True),
+        ("%B %d, %Y", True),
+        ("%d-%m-%Y", True),
+        ("flat %d/%m", False),
+        ("%d/%m", False),
+    ],
+)
+def test_dates_that_are_read_as_text_are_told(form, whether):
+    texts = pd.date_range("2020-01-01", periods=60, freq="25h").strftime(form)
+    column = pa.chunked_array([pa.array(texts).dictionary_encode()])
+    said = "is read as text: its values look like dates. Write them as 2026-01-31"
+    assert meant_otherwise(column) == (said if whether else "")
+
+
+@pytest.mark.parametrize(
     ("form", "said"),
     [
         ("{:.2f}", "numbers with a decimal comma. Write them as 1.5"),
@@ -590,7 +612,13 @@ def test_a_target_that_was_meant_otherwise(run, tmp_path, form, said):
     frame = pd.DataFrame({"x": rng.normal(size=60), "y": [t.replace(".", ",") for t in texts]})
     frame.to_csv(tmp_path / "a.csv", index=False)
     done = run("fit", tmp_path / "a.csv", "-t", "y", "-o", tmp_path / "m", *FAST)
+    assert done.exit_code == 1
+    said_all = f"the target 'y' is read as text: its values look like {said}; or say --task classification, if they are"
+    assert said_all in done.stderr.replace("\n", " ")
+    frame.head(40).to_csv(tmp_path / "few.csv", index=False)
+    done = run("fit", tmp_path / "few.csv", "-t", "y", "-o", tmp_path / "m", *FAST)
     assert f"the target 'y' is read as text: its values look like {said}." in done.stderr
+    assert done.exit_code == 0
     done = run("fit", tmp_path / "a.csv", "-t", "y", "--task", "regression", "-o", tmp_path / "m", *FAST)
     assert done.exit_code == 1
     assert said in done.stderr

@@ -517,7 +517,7 @@ save_file({name: value.contiguous() for name, value in model.state_dict().items(
         content = bytearray(path.read_bytes())
         content[-200] ^= 0x40
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="must be as it was written; some numbers of .* have changed since"):
+        with pytest.raises(ValueError, match=r"must be as it was written; some numbers of .* have changed since"):
             train(small(), MultinomialLogLoss(), wave[0], generator=seeded(), **run)
 
 

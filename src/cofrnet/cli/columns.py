@@ -19,13 +19,16 @@ __all__ = ["ColumnReport", "describe", "meant_otherwise", "target_task", "with_t
 ROWS = 20_000  # that are looked at for leaks
 FEWEST = 50  # rows below which nothing is suspected
 MOST_CLASSES = 10  # integers that are taken for classes
+_MONTH = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[.]?"
+_DAY = rf"\d{{1,4}}[/.-]\d{{1,2}}[/.-]\d{{1,4}}|\d{{1,2}}[- ]{_MONTH}[- ]\d{{2,4}}|{_MONTH} \d{{1,2}},? \d{{4}}"
+_TIME = r"([ T]+\d{1,2}:\d{2}(:\d{2}([.]\d+)?)?(\s*(?i:am|pm))?)?"
 PATTERNS = {
     "numbers": r"^\s*[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\s*$",
     "numbers with commas for thousands": r"^\s*[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*$",
     "numbers with a decimal comma": r"^\s*[-+]?(\d*|\d{1,3}(\.\d{3})+),\d+\s*$",
     "percentages": r"^\s*[-+]?[\d.,]+\s*%\s*$",
     "amounts of money": r"^\s*([-+]?\s*[$€£¥₹]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥₹])\s*$",
-    "dates": r"^\s*\d{1,4}[/.]\d{1,2}[/.]\d{1,4}\s*$",
+    "dates": rf"^\s*({_DAY}){_TIME}\s*$",
 }
 REMEDIES = {
     "numbers with commas for thousands": "1275.22",

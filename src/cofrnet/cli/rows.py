@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Task", "TrainingRows", "held_rows", "read_texts", "read_training_rows", "split", "weights_of", "write_rows"]
 
 MOST_LISTED = 40  # columns
+MANY_CLASSES = 50  # of text that looks like numbers or dates
 
 
 class Task(StrEnum):
@@ -75,7 +76,7 @@ def read_training_rows(
     if table.num_columns == (weight is not None):
         raise ValueError(f"{data} must have a column beside the target; it has none left.")
     found, why = (task.value, "as asked") if task is not Task.auto else target_task(column, target in zeros)
-    _warn_of_target(column, target, found)
+    _warn_of_target(column, target, found, task is Task.auto)
     if found == "regression":
         y = _finite(y, target, places)
     reports = describe(table, y, found == "classification", zeros)
@@ -87,8 +88,11 @@ def read_training_rows(
     return TrainingRows(table, y, found, reports, places)
 
 
-def _warn_of_target(column: pa.ChunkedArray, name: str, task: str) -> None:
-    """Warn of a target of text that was meant as numbers or dates; raise where it has to be numbers."""
+def _warn_of_target(column: pa.ChunkedArray, name: str, task: str, unasked: bool) -> None:
+    """Warn of a target of text that was meant as numbers or dates; raise where it has to be numbers.
+
+    Raise also where there would be very many classes that nobody has asked for.
+    """
     from cofrnet.cli.columns import meant_otherwise
     from cofrnet.tables import kind_of
 
@@ -98,6 +102,8 @@ def _warn_of_target(column: pa.ChunkedArray, name: str, task: str) -> None:
         hint = "Write days since a first one" if kind == "date" else "Use --task classification"
         got = f"it {strange}" if strange else f"got {str(column[0].as_py())!r}. {hint}"
         raise ValueError(f"the target {name!r} must hold numbers for a regression; {got}.")
+    if strange and unasked and len(column.unique()) > MANY_CLASSES:
+        raise ValueError(f"the target {name!r} {strange}; or say --task classification, if they are classes.")
     if strange:
         warn(f"the target {name!r} {strange}.")
 
@@ -148,7 +154,7 @@ def read_texts(
     table = table.replace_schema_metadata().select([text, target, *others])
     table, column, y, places = with_target(table, target, data)
     say_without_target(rows - len(y))
-    _warn_of_target(column, target, "classification")
+    _warn_of_target(column, target, "classification", task is Task.auto)
     if target_task(column, target in zeros)[0] == "regression" and task is Task.auto:
         raise ValueError(
             f"the target {target!r} must hold classes; got many numbers, such as {y[0]}. Name another column, or say "
