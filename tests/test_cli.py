@@ -790,6 +790,19 @@ def test_nonsense_gets_a_message_and_a_code(run, data, model, tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_formula_that_nobody_can_read_is_refused(run, model, tmp_path, monkeypatch):
+    written = run("formula", model, "-f", "sympy")
+    assert written.exit_code == 0
+    terms = cofrnet.load(model).plan().terms
+    symbols = len(re.findall(r"[a-z(][\w=()]*(?=[*) ]|$)", written.stdout))
+    assert terms / 3 < symbols < 3 * terms, "it counts what is written"
+    monkeypatch.setattr("cofrnet.cli.explaining.MOST_TERMS", 10)
+    refused = run("formula", model, "-f", "sympy", "-o", tmp_path / "f")
+    assert refused.exit_code == 1
+    assert f"must have at most 10 terms; this one has {terms}" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "f").exists()
+
+
 def test_debug_shows_where(data):
     command = [sys.executable, "-m", "cofrnet", "fit", str(data), "-t", "nothing", "--debug"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

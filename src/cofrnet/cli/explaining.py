@@ -36,6 +36,9 @@ class Method(StrEnum):
     gradient = "gradient"
 
 
+MOST_TERMS = 400_000  # which take most of a minute
+
+
 class Form(StrEnum):
     """Forms of a formula."""
 
@@ -288,8 +291,7 @@ def formula(
     if format is Formula.latex:
         text = estimator.to_latex(form.value)
     elif format is Formula.sympy:
-        found = estimator.to_sympy(form.value)
-        text = "\n".join(map(str, found if isinstance(found, list) else [found]))
+        text = _written(estimator, form)
     elif format is Formula.series:
         text = str(estimator.power_series(order))
     else:
@@ -300,6 +302,20 @@ def formula(
     else:
         write_atomically(out, text.encode())
         tell(f"written to {out}")
+
+
+def _written(estimator: Any, form: Form) -> str:
+    """The expressions of SymPy as text, if it is not too long for anybody."""
+    terms = estimator.plan().terms if form is Form.nested else 0
+    if terms > MOST_TERMS:
+        raise ValueError(
+            f"a formula in one line must have at most {MOST_TERMS} terms; this one has {terms}, as every ladder is "
+            "written in full wherever it is read. Say --format latex, which gives ladders names, or python, which is a "
+            "program; or fit a model with --set n_ladders=8 --set ladders_per_feature=2."
+        )
+    with busy("writing the formula"):
+        found = estimator.to_sympy(form.value)
+        return "\n".join(map(str, found if isinstance(found, list) else [found]))
 
 
 class Export(StrEnum):

@@ -139,13 +139,13 @@ class LocalExplanation(Explanation):
             for c, output in enumerate(self.output_names):
                 own = self.values[i, c]
                 order = np.argsort(-np.abs(np.nan_to_num(own)), kind="stable")[:most]
-                lines += ["", f"row {self.places[i]}, {output}: score {short(self.scores[i, c])}"]
+                lines += ["", f"row {self.places[i]}, {output}: score {beside(float(self.scores[i, c]), own)}"]
                 rows = [(self.feature_names[j], short(self.data[i, j]), signed(own[j])) for j in order]
                 rest = np.delete(own, order)
                 if len(rest) and self.method == "integrated":
                     rows.append((f"{len(rest)} others", "", signed(rest.sum())))
                 if self.method == "integrated":
-                    rows.append(("baseline", "", signed(self.base_values[c])))
+                    rows.append(("baseline", "", beside(float(self.base_values[c]), own)))
                 lines += text_table(("feature", "value", what), rows)
         if len(self) > shown:
             lines += ["", f"... and {len(self) - shown} more rows"]
@@ -362,6 +362,13 @@ def short(value: Any) -> str:
     if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
         return "missing"
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def beside(value: float, changes: Any) -> str:
+    """A number in as many digits as tell it from what it is without one of the changes."""
+    size = float(np.abs(np.nan_to_num(changes)).max(initial=0.0))
+    extra = math.ceil(math.log10(abs(value) / size)) if value != 0 and size > 0 else 0
+    return f"{value:.{min(max(4, 3 + extra), 15)}g}"
 
 
 def signed(value: Any) -> str:

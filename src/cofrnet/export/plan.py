@@ -113,6 +113,22 @@ class Plan:
         """Names of all that ladders can read: the inputs, and the ladders f1, f2, ... by their place in the head."""
         return (*self.input_names, *(f"f{i + 1}" for i in range(len(self.members[0].ladders))))
 
+    @property
+    def terms(self) -> int:
+        """How many terms the scores have when they are written in full, each ladder wherever it is read."""
+        twice = 1 if self.pole == "clamp" else 2  # t stands twice in t / (t^2 + epsilon^2)
+        total = 0
+        for member in self.members:
+            sizes = [1] * len(self.input_names)
+            for ladder in member.ladders:
+                t = 0
+                for _, weights in reversed(ladder.rungs):
+                    t = 1 + twice * t + sum(sizes[i] for i, w in zip(ladder.reads, weights, strict=True) if w != 0)
+                sizes.append(t)
+            for linear, head in zip(member.linear, member.head, strict=True):
+                total += sum(size for size, w in zip(sizes, (*linear, *head), strict=True) if w != 0)
+        return total
+
     def heading(self, comment: str) -> str:
         """What a program begins with, as lines of comment; no name among them can end the comment."""
         lines = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface, short
+from cofrnet.explain.data import Curve, GlobalExplanation, LocalExplanation, Surface, beside, short
 from cofrnet.plot.drawing import (
     BLUE,
     GREY,
@@ -262,7 +262,7 @@ def waterfall(
     ax.set_yticks(range(len(steps)), [name for name, _ in reversed(steps)])
     score = float(explanation.scores[row, c])
     what = f"{explanation.output_names[c]}: " if len(explanation.output_names) > 1 else ""
-    ends = f"{base:.4g} at the baseline, {score:.4g} for the row"
+    ends = f"{beside(base, own)} at the baseline, {beside(score, own)} for the row"
     ax.set_xlabel("\n".join([wrapped(f"{what}{explanation.unit}", 60), ends]), fontsize="small")
     few_ticks(ax)
     plain(ax)

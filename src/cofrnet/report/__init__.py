@@ -237,7 +237,10 @@ def _series_note(page: Page) -> str:
 
 
 def _data(page: Page) -> dict[str, Any]:
-    """What the script draws: values of the table in nine digits, as a float32 has, what the model adds in six."""
+    """What the script draws: values of the table in nine digits, as a float32 has, what the model adds in six.
+
+    Scores and predictions may be small changes of a large number, and have all digits.
+    """
     overall = page.overall
     points, shares = np.polynomial.legendre.leggauss(NODES)
     dates = {feature.name for feature in page.features if feature.kind == "date"}
@@ -248,6 +251,7 @@ def _data(page: Page) -> dict[str, Any]:
         "task": "classification" if page.classes else "regression",
         "target": page.target,
         "unit": overall.unit,
+        "spread": list(page.plan.scale),
         "band": page.members > 1,
         "importances": {"names": overall.feature_names, "values": overall.importances},
         "curves": [_curve(own, own.feature in dates) for own in _by_importance(overall)],
@@ -286,6 +290,7 @@ def _axis(grid: Any, date: bool) -> Any:
 
 
 DIFFERENCES = {"importances", "low", "high", "contributions", "calibration", "counts"}
+LEVELS = {"points", "predicted", "actual", "scores", "base"}
 
 
 def short(value: Any, digits: int = 9) -> Any:
@@ -293,7 +298,7 @@ def short(value: Any, digits: int = 9) -> Any:
     if isinstance(value, np.ndarray):
         return short(value.tolist(), digits)
     if isinstance(value, dict):
-        return {k: short(v, 6 if k in DIFFERENCES else digits) for k, v in value.items()}
+        return {k: short(v, 6 if k in DIFFERENCES else 15 if k in LEVELS else digits) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [short(v, digits) for v in value]
     if isinstance(value, float):

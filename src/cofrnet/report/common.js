@@ -4,6 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 let output = 0;
+let picked = false; // whether it was the reader who chose it
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -52,7 +53,7 @@ byId("theme").addEventListener("click", () => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 if (byId("output")) {
-  byId("output").addEventListener("input", (event) => { output = Number(event.target.value); redraw(); });
+  byId("output").addEventListener("input", (event) => { output = Number(event.target.value); picked = true; redraw(); });
 }
 window.addEventListener("beforeprint", () => {
   for (const own of drawn.values()) { own.ready = true; own.draw(); }

@@ -7,12 +7,18 @@ const dateOf = (days) => {
   if (Number.isNaN(date.getTime())) return String(days);
   return Number.isInteger(days) ? date.toISOString().slice(0, 10) : date.toISOString().slice(0, 16).replace("T", " ");
 };
+// A prediction, in as many digits as tell changes of a thousandth of the spread of the target.
+const predicted = (value, c = output) => (typeof value !== "number" || data.task !== "regression" || !value ? short(value)
+  : String(Number(value.toPrecision(Math.min(15, Math.max(4, 3 + Math.ceil(Math.log10(Math.abs(value) / data.spread[c]))))))));
+// The score to look at of a row: of several classes that of the most probable one, until one is picked.
+const outputOf = (scores) => (data.task === "regression" || scores.length === 1 || picked ? output : scores.indexOf(Math.max(...scores)));
+const unitOf = (c) => (data.outputs.length > 1 ? `${data.outputs[c]}: ${data.unit}` : data.unit);
 const show = (value, feature) => (value !== null && feature.kind === "date" ? dateOf(value) : short(value));
 
 // ------------------------------------------------------------------------------------------ drawing
 
 function layout(options) {
-  const axis = { gridcolor: color("grid"), linecolor: color("line"), zerolinecolor: color("line"), automargin: true };
+  const axis = { gridcolor: color("grid"), linecolor: color("line"), zerolinecolor: color("line"), automargin: true, exponentformat: "power" };
   const { xaxis = {}, yaxis = {}, ...rest } = options;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, height: 240,
@@ -87,9 +93,9 @@ function drawQuality() {
       const ends = [Math.min(...own.flat()), Math.max(...own.flat())];
       draw(plot, [
         { x: own.map((p) => p[0]), y: own.map((p) => p[1]), mode: "markers", marker: { color: color("accent"), size: 4, opacity: 0.5 },
-          hovertemplate: "predicted %{x:.4g}<br>actual %{y:.4g}<extra></extra>" },
+          hovertemplate: "predicted %{x:.9~g}<br>actual %{y:.9~g}<extra></extra>" },
         { x: ends, y: ends, mode: "lines", line: { color: color("soft"), dash: "dot", width: 1 }, hoverinfo: "skip" },
-      ], { xaxis: { title: { text: "predicted" } }, yaxis: { title: { text: "actual" } } });
+      ], { xaxis: { title: { text: "predicted" }, nticks: 4, exponentformat: "none" }, yaxis: { title: { text: "actual" }, exponentformat: "none" } });
     });
     figure(parent, "Residuals", "Actual minus predicted values, against the predicted", (plot) => {
       const own = points();
@@ -97,7 +103,7 @@ function drawQuality() {
         x: own.map((p) => p[0]), y: own.map((p) => p[1] - p[0]), mode: "markers",
         marker: { color: color("accent"), size: 4, opacity: 0.5 },
         hovertemplate: "predicted %{x:.4g}<br>residual %{y:.4g}<extra></extra>",
-      }], { xaxis: { title: { text: "predicted" } }, yaxis: { title: { text: "actual − predicted" } } });
+      }], { xaxis: { title: { text: "predicted" }, nticks: 4, exponentformat: "none" }, yaxis: { title: { text: "actual − predicted" } } });
     });
   }
   const losses = [["loss", "training", "soft"], ["validation_loss", "validation", "accent"]].filter(([name]) => (history[name] || []).length > 1);
@@ -180,11 +186,22 @@ function drawCurves() {
   });
 }
 
+// Names without what they all begin or end with, where they are too long to be shown whole.
+function apart(names, most) {
+  if (names.length < 2 || names.every((name) => name.length <= most)) return names.map((name) => clipped(name, most));
+  const common = (texts) => { let n = 0; while (n < Math.min(...texts.map((t) => t.length)) - 1 && texts.every((t) => t[n] === texts[0][n])) n += 1; return n; };
+  const start = common(names);
+  const end = common(names.map((name) => [...name.slice(start)].reverse().join("")));
+  const cut = start > 3 ? names.map((name) => `…${name.slice(start)}`) : names;
+  return cut.map((name) => clipped(end > 3 ? `${name.slice(0, name.length - end)}…` : name, most));
+}
+
 // Ticks by place, so many of them at most and the last.
 function fewTicks(values, most = 8) {
   const every = Math.ceil(values.length / most);
   const places = values.map((_, i) => i).filter((i) => i === values.length - 1 || (i % every === 0 && i + every / 2 < values.length));
-  return { tickvals: places, ticktext: places.map((i) => label(short(values[i]), 12)) };
+  const most_letters = values.length > 3 ? 12 : 20;
+  return { tickvals: places, ticktext: apart(places.map((i) => short(values[i])), most_letters).map(literal) };
 }
 
 function drawPairs() {
@@ -211,7 +228,7 @@ function drawPairs() {
 
 const SHOWN = 12;
 
-function waterfall(plot, names, values, base, score) {
+function waterfall(plot, names, values, base, score, unit) {
   const order = names.map((_, j) => j).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]));
   const steps = order.slice(0, SHOWN).map((j) => [label(names[j], 36), values[j]]);
   const rest = order.slice(SHOWN);
@@ -229,23 +246,23 @@ function waterfall(plot, names, values, base, score) {
     text: steps.map(([, v]) => signed(v)), textposition: "outside", cliponaxis: false, hovertemplate: "%{text}<extra></extra>",
   }], {
     height: 70 + 24 * steps.length, bargap: 0.25,
-    xaxis: { title: { text: label(data.unit, 60) }, range: [least - room, most + room] },
+    xaxis: { title: { text: label(unit, 60) }, nticks: 5, exponentformat: "none", range: [least - room, most + room] },
     yaxis: { tickvals: steps.map((_, i) => i), ticktext: steps.map(([name]) => name), showgrid: false },
     shapes: ends.map((x, i) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: color(i ? "text" : "soft"), width: 1, dash: i ? "solid" : "dot" } })),
   });
 }
 
 function answerOf(scores) {
-  if (data.task === "regression") return { text: short(scores[output]), detail: data.target ? `predicted ${data.target}` : "prediction" };
+  if (data.task === "regression") return { text: predicted(scores[output]), detail: data.target ? `predicted ${data.target}` : "prediction" };
   const all = scores.length === 1 ? [0, scores[0]] : scores;
   const top = Math.max(...all);
   const odds = all.map((s) => Math.exp(s - top));
   const total = odds.reduce((sum, v) => sum + v, 0);
-  const which = scores.length === 1 ? 1 : output;
+  const which = scores.length === 1 ? 1 : outputOf(scores);
   const best = odds.indexOf(Math.max(...odds));
   return {
     text: percent(odds[which] / total), probabilities: odds.map((v) => v / total),
-    detail: `probability of ${data.classes[which]}; most probable: ${data.classes[best]} (${percent(odds[best] / total)})`,
+    detail: `probability of ${data.classes[which]}${which === best ? ", the most probable class" : `; most probable: ${data.classes[best]} (${percent(odds[best] / total)})`}`,
   };
 }
 
@@ -257,8 +274,8 @@ function drawRows() {
   const target = (part, i) => part[i][Math.min(output, part[i].length - 1)];
   const columns = [
     { title: "row", value: (i) => rows.index[i] },
-    ...(known ? [{ title: "actual", value: (i) => target(rows.actual, i) }] : []),
-    { title: "predicted", value: (i) => target(rows.predicted, i) },
+    ...(known ? [{ title: "actual", level: true, value: (i) => target(rows.actual, i) }] : []),
+    { title: "predicted", level: true, value: (i) => target(rows.predicted, i) },
     ...(known ? [{ title: data.task === "regression" ? "error" : "loss", value: (i) => target(rows.loss, i) }] : []),
     ...features.map((feature, j) => ({ title: feature.name, value: (i) => rows.data[i][j], feature })),
   ];
@@ -273,7 +290,8 @@ function drawRows() {
   const body = element("tbody");
   table.replaceChildren(element("thead", {}, element("tr", {}, ...titles)), body);
 
-  const shown = (column, i) => (column.feature ? show(column.value(i), column.feature) : short(column.value(i)));
+  const shown = (column, i) => (column.feature ? show(column.value(i), column.feature)
+    : column.level ? predicted(column.value(i)) : short(column.value(i)));
 
   function matches(i, wanted) {
     const found = wanted.match(/^(.*?)\s*(<=|>=|=|<|>)\s*(.*)$/);
@@ -322,9 +340,10 @@ function drawRows() {
     const named = features.map((feature, j) => `${clipped(feature.name, 20)} = ${clipped(show(rows.data[i][j], feature), 12)}`);
     byId("row-title").textContent = `Why, row ${rows.index[i]}?`;
     const answer = answerOf(rows.scores[i]);
-    byId("row-text").textContent = `${answer.text}: ${answer.detail}${known ? `; actual: ${short(target(rows.actual, i))}` : ""}. From the mean row (dotted) to this one (solid):`;
+    byId("row-text").textContent = `${answer.text}: ${answer.detail}${known ? `; actual: ${predicted(target(rows.actual, i))}` : ""}. From the mean row (dotted) to this one (solid):`;
     plot.setAttribute("aria-label", `Contributions of the features to the score of row ${rows.index[i]}`);
-    waterfall(plot, named, rows.contributions[i][output], rows.base[output], rows.scores[i][output]);
+    const c = outputOf(rows.scores[i]);
+    waterfall(plot, named, rows.contributions[i][c], rows.base[c], rows.scores[i][c], unitOf(c));
   }
   function choose(i) {
     chosen = i;
@@ -438,10 +457,11 @@ function drawWhatIf() {
     const own = contributions(inputs, data.baseline);
     const { text, detail, probabilities } = answerOf(scores);
     window.whatIf = { scores, contributions: own, probabilities: probabilities || null, base };
-    const said = data.task === "regression" ? detail : `${detail}; score ${short(scores[output])} (${data.unit})`;
+    const c = outputOf(scores);
+    const said = data.task === "regression" ? detail : `${detail}; score ${short(scores[c])} (${data.unit})`;
     byId("answer").replaceChildren(element("div", { className: "big" }, text), element("div", { className: "note" }, said));
     const named = features.map((feature) => `${clipped(feature.name, 20)} = ${clipped(show(row[feature.name], feature), 12)}`);
-    waterfall(plot, named, own[output], base[output], scores[output]);
+    waterfall(plot, named, own[c], base[c], scores[c], unitOf(c));
   }
   let waiting = false;
   function soon() {
