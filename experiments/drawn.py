@@ -41,7 +41,8 @@ MOST_CHANGE, LEAST_CHANGE = 0.3, 0.002  # of a loss: changes are cut at, and cou
 
 
 def known_names() -> set[str]:
-    lines = "\n".join(text for group in others.FILES.values() for text in group).splitlines()
+    groups = [group for name, group in others.FILES.items() if name != "classic.jsonl"]
+    lines = "\n".join(text for group in groups for text in group).splitlines()
     return {line.split()[0].split("/")[1].lower() for line in lines if line}
 
 

