@@ -22,9 +22,9 @@ HEAD = """# Results on tables
 
 Means over the splits of `experiments/tabular.py`, whose docstring states the protocol: 30 % of the rows are the test
 set, settings are the same for all tables, and ours are the defaults but for what the name says, each split fitted with
-eight random states. EBM is the Explainable Boosting Machine of `interpret`; dates are given to the peers as numbers of
-days. Seconds were taken on machines of two cores, ours and the peers' on different days, and are noisy; those of EBM,
-which takes one core there by its own default, while other work ran on the second. `python -m benchmarks tabular`
+eight random states, the default itself with sixteen. EBM is the Explainable Boosting Machine of `interpret`; dates are
+given to the peers as numbers of days. Seconds were taken on machines of two cores, ours and the peers' on different
+days, often beside other work, and are noisy; EBM takes one core by its own default. `python -m benchmarks tabular`
 measures fitting and predicting side by side.
 Written by `python -m experiments.summarize` from `experiments/results/`.
 """

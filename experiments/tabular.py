@@ -7,8 +7,8 @@
 Protocol: for seeds 0 to 4 (0 to 2 for regression), 30 % of the rows are the test set, stratified for classes, and 5/70
 of the rest are validation rows: a method that can stop by given rows gets them, the others do without. Every method has
 the same settings for all tables. Ours draws at random by default, so it is fitted to each split with eight random
-states; strategies and peers have one. Results are appended to experiments/results/tabular.jsonl (strategies.jsonl for
-those) as they come; what is there already is not run again.
+states, the default with sixteen; strategies and peers have one. Results are appended to
+experiments/results/tabular.jsonl (strategies.jsonl for those) as they come; what is there already is not run again.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from cofrnet.datasets import TABLES
 from cofrnet.reproduce.data_tables import rows_of
 
 FOLDER = Path(__file__).parent / "results"
-STATES = 8
+STATES, STATES_OF_DEFAULT = 8, 16
 
 
 def ours(regression: bool, **settings: Any) -> Any:
@@ -190,12 +190,18 @@ def run(name: str, seed: int, method: str, state: int) -> dict[str, Any]:
     return result | {"fit_seconds": fitted - started, "predict_seconds": predicted - fitted}
 
 
+def states_of(method: str, asked: list[int] | None) -> Iterable[int]:
+    if method not in OURS:
+        return [0]
+    return asked or range(STATES if OURS[method] else STATES_OF_DEFAULT)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", default=["ours"], help="ours, peers, all, strategies, or names")
     parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--seeds", nargs="+", type=int, default=None)
-    parser.add_argument("--states", nargs="+", type=int, default=range(STATES), help="random states of ours")
+    parser.add_argument("--states", nargs="+", type=int, default=None, help="random states of ours")
     parser.add_argument("--again", action="store_true", help="run also what is there already")
     arguments = parser.parse_args()
     groups: dict[str, Iterable[str]] = {"ours": OURS, "peers": PEERS, "strategies": STRATEGIES, "all": [*OURS, *PEERS]}
@@ -209,7 +215,7 @@ def main() -> None:
     for name in arguments.tables:
         splits = arguments.seeds or range(3 if TABLES[name].task == "regression" else 5)
         for method in methods:
-            for state, seed in itertools.product(arguments.states if method in OURS else [0], splits):
+            for state, seed in itertools.product(states_of(method, arguments.states), splits):
                 if not arguments.again and (name, seed, method, state) in done:
                     continue
                 if method == "pyGAM" and name == "waveform":  # pyGAM has two classes
