@@ -14,8 +14,8 @@ import numpy as np
 
 from cofrnet.compiled.jit import STRIP, Array, jit, part
 from cofrnet.compiled.scores import Kind, Numbers, add_to_rows, curved_inputs, fill_in_ladders, member_of, smallest
-from cofrnet.compiled.strips import _add_multiple, _feature_gradients, _products_strip, _sum
-from cofrnet.compiled.vectors import _adamw_part, _scale, dot
+from cofrnet.compiled.strips import add_multiple, strip_feature_gradients, strip_products, strip_sum
+from cofrnet.compiled.vectors import adamw_part, dot, multiply
 
 __all__ = ["LOSSES", "Rule", "Table", "Vectors", "descend", "prepare_descent"]
 
@@ -144,7 +144,7 @@ def _gradients(
     np.dot(w.linear, v[:p], scores)
     np.dot(w.head, v[p:], of_ladders)
     for c in range(q):
-        _add_multiple(scores[c], of_ladders[c], one)
+        add_multiple(scores[c], of_ladders[c], one)
     add_to_rows(scores, w.intercept)
     if loss == 0:
         mean = _logistic(scores, table.targets, table.weight, order, g)
@@ -155,25 +155,25 @@ def _gradients(
     np.dot(g, v[:p].T, by.linear)
     np.dot(g, v[p:].T, by.head)
     for c in range(q):
-        by.intercept[c] = _sum(g[c])
+        by.intercept[c] = strip_sum(g[c])
     np.dot(w.head.T, g, by_v[p:])
     if height > 0:
         into, by_rung = by_v[p + count :].reshape(1, -1), a.reshape(1, kind.rungs, -1)
         for strip in range((into.size + STRIP - 1) // STRIP):
-            _products_strip(
+            strip_products(
                 strip, into, by_rung, by_a.reshape(1, kind.rungs, -1), kind.epsilon, kind.far, kind.smooth, kind.first
             )
         np.dot(by_a, v[:width].T, by.weight)
         for k in range(height):
-            by.bias[k] = _sum(by_a[k])
+            by.bias[k] = strip_sum(by_a[k])
         if width > p:
             by_reads = _cut(more, width, n)
             np.dot(w.weight.T, by_a, by_reads)
             for j in range(p, width):
-                _add_multiple(by_v[j], by_reads[j], one)
+                add_multiple(by_v[j], by_reads[j], one)
     by_values, none = by_v[p : p + count].reshape(1, curved, m, n), np.empty((curved, 0), dtype=v.dtype)
     for j in range(curved):
-        _feature_gradients(
+        strip_feature_gradients(
             j, by_values, features, w.curve_weight, w.curve_bias, none, by.curve_weight, by.curve_bias,
             kind.epsilon, kind.far, kind.smooth,
         )  # fmt: skip
@@ -215,7 +215,7 @@ def _move(w: Array, g: Array, mean: Array, moves: Array, shrink: float, rule: Ru
     for i in range(r):
         for j in range(c):
             u[i, j] = g[i, j] + keep * (mean[i, j] - g[i, j])
-    _scale(u.reshape(-1), w.dtype.type(1 / max(_norm(u), rule.smallest)))
+    multiply(u.reshape(-1), w.dtype.type(1 / max(_norm(u), rule.smallest)))
     if r <= c:
         way = _polar(u.copy(), rule.quintic, rule.rounds)
     else:
@@ -225,6 +225,17 @@ def _move(w: Array, g: Array, mean: Array, moves: Array, shrink: float, rule: Ru
     for i in range(r):
         for j in range(c):
             w[i, j] = kept * w[i, j] - far * (u[i, j] + share * way[i, j])
+
+
+@part
+def _fill_in_adamw(
+    numbers: Array, betas: tuple[float, float], rate: float, shrink: float, count: int, tiny: float
+) -> None:
+    """Write down the numbers of `adamw_part` for step `count`."""
+    b1, b2 = betas
+    numbers[0], numbers[1], numbers[2], numbers[3] = b1, 1 - b1, b2, 1 - b2
+    numbers[4], numbers[5] = rate / (1 - b1**count), 1 / math.sqrt(1 - b2**count)
+    numbers[6], numbers[7] = tiny, 1 - shrink
 
 
 @part
@@ -244,20 +255,16 @@ def _step(
     if rule.clip_norm > 0:
         scale = rule.clip_norm / (math.sqrt(dot(gradient, gradient)) + 1e-6)
         if scale < 1:
-            _scale(gradient, values.dtype.type(scale))
+            multiply(gradient, values.dtype.type(scale))
     numbers = np.empty(8, dtype=values.dtype)
-    for of_others in (True, False):
-        b1, b2 = rule.betas if of_others else rule.betas_of_matrices
-        numbers[0], numbers[1], numbers[2], numbers[3] = b1, 1 - b1, b2, 1 - b2
-        numbers[4], numbers[5] = rate / (1 - b1**count), 1 / math.sqrt(1 - b2**count)
-        numbers[6], numbers[7] = rule.tiny, 1 - shrink
-        if of_others:
-            own = slice(in_matrices, values.size)
-            _adamw_part(values[own], gradient[own], mean[own], square[own], decayed, numbers)
-        elif in_matrices > 0:
-            own = slice(0, in_matrices)
-            moves.fill(0)
-            _adamw_part(moves, gradient[own], mean[own], square[own], 0, numbers)
+    _fill_in_adamw(numbers, rule.betas, rate, shrink, count, rule.tiny)
+    own = slice(in_matrices, values.size)
+    adamw_part(values[own], gradient[own], mean[own], square[own], decayed, numbers)
+    if in_matrices > 0:
+        _fill_in_adamw(numbers, rule.betas_of_matrices, rate, shrink, count, rule.tiny)
+        own = slice(0, in_matrices)
+        moves.fill(0)
+        adamw_part(moves, gradient[own], mean[own], square[own], 0, numbers)
     some, r, c = shape
     for i in range(some):
         for lo in range(0, r, rule.most_rows):

@@ -15,7 +15,7 @@ import numpy as np
 from cofrnet.compiled import team
 from cofrnet.compiled.blas import one_thread_of_blas
 from cofrnet.compiled.jit import STRIP, Array, jit, part
-from cofrnet.compiled.strips import _copy, _feature_value, _value_strip, scalars
+from cofrnet.compiled.strips import scalars, strip_copy, strip_feature_value, strip_value
 
 __all__ = ["Kind", "Numbers", "member_scores", "prepare_scores"]
 
@@ -76,7 +76,7 @@ def curved_inputs(v: Array, p: int, curved: Array) -> Array:
     if 0 < curved.size < p:
         features = np.empty((curved.size, v.shape[1]), dtype=v.dtype)
         for j in range(curved.size):
-            _copy(features[j], v[curved[j]])
+            strip_copy(features[j], v[curved[j]])
     return features
 
 
@@ -88,13 +88,13 @@ def fill_in_ladders(w: Numbers, kind: Kind, features: Array, v: Array, a: Array)
     count, n = curved * m, v.shape[1]
     values = v[p : p + count].reshape(1, curved, m, n)
     for j in range(curved):
-        _feature_value(j, features, w.curve_weight, w.curve_bias, values, kind.epsilon, kind.far, kind.smooth)
+        strip_feature_value(j, features, w.curve_weight, w.curve_bias, values, kind.epsilon, kind.far, kind.smooth)
     if height > 0:
         np.dot(w.weight, v[:width], a)
         add_to_rows(a, w.bias)
         out, by_rung = v[p + count :].reshape(1, -1), a.reshape(1, kind.rungs, -1)
         for strip in range((out.size + STRIP - 1) // STRIP):
-            _value_strip(strip, by_rung, out, kind.epsilon, kind.far, kind.smooth, kind.first)
+            strip_value(strip, by_rung, out, kind.epsilon, kind.far, kind.smooth, kind.first)
 
 
 @jit
@@ -113,7 +113,7 @@ def _blocks(first: int, last: int, x: Array, w: Numbers, kind: Kind, out: Array)
     for start in range(first * BLOCK, min(last * BLOCK, x.shape[1]), BLOCK):
         count = min(BLOCK, x.shape[1] - start)
         for j in range(p):
-            _copy(v[j, :count], x[j, start : start + count])
+            strip_copy(v[j, :count], x[j, start : start + count])
             _fill(v[j, count:], x[j, start])
         features = curved_inputs(v, p, kind.curved)
         for k in range(members):

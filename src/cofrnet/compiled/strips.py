@@ -83,7 +83,7 @@ def _clamp_rung_slope(t: Array, x: Array, w: Any, b: Any, s: Array, epsilon: Any
 
 
 @jit
-def _copy(t: Array, x: Array) -> None:
+def strip_copy(t: Array, x: Array) -> None:
     """Also what t[:] = x does; but that takes numba two seconds more to compile."""
     for j in range(t.size):
         t[j] = x[j]
@@ -102,13 +102,13 @@ def _affine(t: Array, x: Array, w: Any, b: Any) -> None:
 
 
 @jit
-def _add_multiple(t: Array, x: Array, w: Any) -> None:
+def add_multiple(t: Array, x: Array, w: Any) -> None:
     for j in range(t.size):
         t[j] += w * x[j]
 
 
 @jit_sum
-def _sum(s: Array) -> Any:
+def strip_sum(s: Array) -> Any:
     total = s[0] - s[0]
     for j in range(s.size):
         total += s[j]
@@ -119,14 +119,14 @@ def _sum(s: Array) -> Any:
 
 
 @jit
-def _value_strip(strip: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
+def strip_value(strip: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, first: bool) -> None:
     _, rungs, inner = a.shape
     one, zero = epsilon / epsilon, epsilon - epsilon
     per_row = (inner + STRIP - 1) // STRIP
     i, lo = strip // per_row, strip % per_row * STRIP
     hi = min(lo + STRIP, inner)
     t = f[i, lo:hi]
-    _copy(t, a[i, rungs - 1, lo:hi])
+    strip_copy(t, a[i, rungs - 1, lo:hi])
     for k in range(rungs - 2, -1 if first else -2, -1):
         w = one if k >= 0 else zero  # a rung that is left out is 0
         if smooth:
@@ -136,7 +136,7 @@ def _value_strip(strip: int, a: Array, f: Array, epsilon: Any, far: Any, smooth:
 
 
 @jit
-def _products_strip(
+def strip_products(
     strip: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, first: bool
 ) -> None:
     _, rungs, inner = a.shape
@@ -145,7 +145,7 @@ def _products_strip(
     i, lo = strip // per_row, strip % per_row * STRIP
     hi = min(lo + STRIP, inner)
     t = np.empty(hi - lo, dtype=a.dtype)
-    _copy(t, a[i, rungs - 1, lo:hi])
+    strip_copy(t, a[i, rungs - 1, lo:hi])
     for k in range(rungs - 1, 0 if first else -1, -1):
         w = one if k > 0 else zero
         if smooth:
@@ -153,7 +153,7 @@ def _products_strip(
         else:
             _clamp_rung_slope(t, a[i, max(k - 1, 0), lo:hi], w, zero, out[i, k, lo:hi], epsilon)
     if first:
-        _copy(out[i, 0, lo:hi], g[i, lo:hi])
+        strip_copy(out[i, 0, lo:hi], g[i, lo:hi])
     else:
         _multiply(out[i, 0, lo:hi], g[i, lo:hi])
     for k in range(1, rungs):
@@ -165,7 +165,7 @@ def _products_strip(
 
 
 @jit
-def _feature_value(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
+def strip_feature_value(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool) -> None:
     members, rungs, _, m = w.shape
     n = x.shape[1]
     for lo in range(0, n, STRIP):
@@ -196,7 +196,7 @@ def _rung_slopes(scratch: Array, row: Array, w: Array, b: Array, epsilon: Any, f
 
 
 @jit
-def _feature_gradients(
+def strip_feature_gradients(
     j: int,
     g: Array,
     x: Array,
@@ -220,15 +220,15 @@ def _feature_gradients(
         for i in range(members):
             for c in range(m):
                 _rung_slopes(scratch, row, w[i, :, j, c], b[i, :, j, c], epsilon, far, smooth)
-                _copy(scratch[0, : hi - lo], g[i, j, c, lo:hi])
+                strip_copy(scratch[0, : hi - lo], g[i, j, c, lo:hi])
                 for k in range(rungs):
                     s = scratch[k, : hi - lo]
                     if k > 0:
                         _multiply(s, scratch[k - 1, : hi - lo])
-                    by_b[i, k, j, c] += _sum(s)
+                    by_b[i, k, j, c] += strip_sum(s)
                     by_w[i, k, j, c] += dot(s, row)
                     if by_x.size > 0:
-                        _add_multiple(by_x[j, lo:hi], s, w[i, k, j, c])
+                        add_multiple(by_x[j, lo:hi], s, w[i, k, j, c])
 
 
 @jit
@@ -248,7 +248,7 @@ def _feature_slopes(j: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any
                     s = scratch[k, : hi - lo]
                     if k > 1:
                         _multiply(s, scratch[k - 1, : hi - lo])
-                    _add_multiple(total, s, w[i, k, j, c])
+                    add_multiple(total, s, w[i, k, j, c])
 
 
 @jit
@@ -272,20 +272,20 @@ def _integrated_strip(
     slopes = np.empty((rungs, hi - lo), dtype=a.dtype)
     out[i, :, lo:hi] = 0
     for node in range(len(nodes)):
-        _copy(t, a[i, rungs - 1, lo:hi])
-        _add_multiple(t, step[i, rungs - 1, lo:hi], nodes[node])
+        strip_copy(t, a[i, rungs - 1, lo:hi])
+        add_multiple(t, step[i, rungs - 1, lo:hi], nodes[node])
         for k in range(rungs - 1, 0, -1):
-            _copy(at, a[i, k - 1, lo:hi])
-            _add_multiple(at, step[i, k - 1, lo:hi], nodes[node])
+            strip_copy(at, a[i, k - 1, lo:hi])
+            add_multiple(at, step[i, k - 1, lo:hi], nodes[node])
             if smooth:
                 _smooth_rung_slope(t, at, one, zero, slopes[k], epsilon, far)
             else:
                 _clamp_rung_slope(t, at, one, zero, slopes[k], epsilon)
         slopes[0] = one
-        _add_multiple(out[i, 0, lo:hi], slopes[0], shares[node])
+        add_multiple(out[i, 0, lo:hi], slopes[0], shares[node])
         for k in range(1, rungs):
             _multiply(slopes[k], slopes[k - 1])
-            _add_multiple(out[i, k, lo:hi], slopes[k], shares[node])
+            add_multiple(out[i, k, lo:hi], slopes[k], shares[node])
 
 
 # Kernels: some of the strips, or all ladders of some features.
@@ -294,7 +294,7 @@ def _integrated_strip(
 @jit
 def _value(first: int, last: int, a: Array, f: Array, epsilon: Any, far: Any, smooth: bool, whole: bool) -> None:
     for strip in range(first, last):
-        _value_strip(strip, a, f, epsilon, far, smooth, whole)
+        strip_value(strip, a, f, epsilon, far, smooth, whole)
 
 
 @jit
@@ -302,7 +302,7 @@ def _products(
     first: int, last: int, g: Array, a: Array, out: Array, epsilon: Any, far: Any, smooth: bool, whole: bool
 ) -> None:
     for strip in range(first, last):
-        _products_strip(strip, g, a, out, epsilon, far, smooth, whole)
+        strip_products(strip, g, a, out, epsilon, far, smooth, whole)
 
 
 @jit
@@ -310,7 +310,7 @@ def _features(
     first: int, last: int, x: Array, w: Array, b: Array, f: Array, epsilon: Any, far: Any, smooth: bool
 ) -> None:
     for j in range(first, last):
-        _feature_value(j, x, w, b, f, epsilon, far, smooth)
+        strip_feature_value(j, x, w, b, f, epsilon, far, smooth)
 
 
 @jit
@@ -354,7 +354,7 @@ def _gradients(
     smooth: bool,
 ) -> None:
     for j in range(first, last):
-        _feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
+        strip_feature_gradients(j, g, x, w, b, by_x, by_w, by_b, epsilon, far, smooth)
 
 
 # All strips, on as many threads as pay. Arrays are C-contiguous and of one dtype; results are written to the last ones.

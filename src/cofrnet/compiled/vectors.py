@@ -65,26 +65,26 @@ def clip(gradient: Array, blocks: Array, limit: float) -> None:
     for i in range(blocks.shape[1]):
         total = 0.0
         for j in range(blocks.shape[0]):
-            part = gradient[blocks[j, i, 0] : blocks[j, i, 1]]
-            total += dot(part, part) if part.size > 0 else 0.0
+            own = gradient[blocks[j, i, 0] : blocks[j, i, 1]]
+            total += dot(own, own) if own.size > 0 else 0.0
         scale = np.ones(1, dtype=gradient.dtype)
         scale[0] = limit / (math.sqrt(total) + 1e-6)
         if scale[0] < 1:
             for j in range(blocks.shape[0]):
-                _scale(gradient[blocks[j, i, 0] : blocks[j, i, 1]], scale[0])
+                multiply(gradient[blocks[j, i, 0] : blocks[j, i, 1]], scale[0])
 
 
 @jit
-def _scale(s: Array, by: Any) -> None:
+def multiply(s: Array, by: Any) -> None:
     for j in range(s.size):
         s[j] *= by
 
 
 @jit
-def _adamw_part(values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array) -> None:
+def adamw_part(values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array) -> None:
     keep1, add1, keep2, add2, speed, inverse, least, shrunk = numbers
     if decayed > 0:
-        _scale(values[:decayed], shrunk)
+        multiply(values[:decayed], shrunk)
     for j in range(values.size):
         g = gradient[j]
         m = keep1 * mean[j] + add1 * g
@@ -98,7 +98,7 @@ def _adamw(
     first: int, last: int, values: Array, gradient: Array, mean: Array, square: Array, decayed: int, numbers: Array
 ) -> None:
     own = slice(first * PART, last * PART)
-    _adamw_part(values[own], gradient[own], mean[own], square[own], min(decayed, last * PART) - first * PART, numbers)
+    adamw_part(values[own], gradient[own], mean[own], square[own], min(decayed, last * PART) - first * PART, numbers)
 
 
 def adamw(
