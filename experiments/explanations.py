@@ -6,8 +6,9 @@
 Writes experiments/results/explanations.json and docs/explanations.md.
 
 - Coefficients: Matyas and Rosenbrock on [-1, 1]^2, 300 points, six full ladders of depth 2 fitted by second-order least
-  squares; the power series about 0 beside the true coefficients. Ladders are no polynomials, so that what is found
-  depends on how well the fit does.
+  squares; the power series about 0 beside the true coefficients. Ladders are no polynomials: two that are as close to
+  the function may bend otherwise at the centre. Of five random states the one whose series is nearest to the model on
+  its own rows is shown, as `error` tells; of the others on Rosenbrock some are far off.
 - Ranking: Friedman 1 with 10 features (five of them noise), and y = x1 x2 with 8 (six noise), 2000 rows, defaults.
 - Deletion, local: of 500 test rows of MAGIC the k features that matter most for the row are set to their mean; the
   share of the score's distance from the baseline that goes is what counts: the better the ranking, the sooner. Same
@@ -45,11 +46,13 @@ def coefficients() -> list[dict[str, Any]]:
         rng = np.random.default_rng(0)
         X = pd.DataFrame(rng.uniform(-1, 1, (300, 2)), columns=["x", "y"])
         degree = max(sum(powers) for powers in truth)
-        model = CoFrNetRegressor(
-            variant="F", n_ladders=6, depth=2, solver="least_squares", scaling="minmax", random_state=0
-        ).fit(X, function(X["x"], X["y"]))
-        series = model.power_series(degree, center=pd.DataFrame({"x": [0.0], "y": [0.0]}))
-        found = series.terms
+        center, every = pd.DataFrame({"x": [0.0], "y": [0.0]}), []
+        for state in range(5):
+            model = CoFrNetRegressor(
+                variant="F", n_ladders=6, depth=2, solver="least_squares", scaling="minmax", random_state=state
+            ).fit(X, function(X["x"], X["y"]))
+            every.append(model.power_series(degree, center=center))
+        found = min(every, key=lambda series: series.error(X)["mean"]).terms
         least = 0.02 * max(map(abs, truth.values()))
         rows += [
             {
@@ -188,7 +191,8 @@ def main() -> None:
         "",
         "## Coefficients of the power series beside the true ones",
         "",
-        "True terms, and any other above 2 % of the largest.",
+        "True terms, and any other above 2 % of the largest; of five random states the one whose series is nearest to its "
+        "model on the rows.",
         "",
         table(results["coefficients"]),
         "",
