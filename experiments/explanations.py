@@ -191,8 +191,8 @@ def main() -> None:
         "",
         "## Coefficients of the power series beside the true ones",
         "",
-        "True terms, and any other above 2 % of the largest; of five random states the one whose series is nearest to its "
-        "model on the rows.",
+        "True terms, and any other above 2 % of the largest; of five random states the one whose series is nearest to "
+        "its model on the rows.",
         "",
         table(results["coefficients"]),
         "",
