@@ -12,6 +12,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
+from cofrnet import CoFrNetRegressor
 from cofrnet.compiled import blas
 from cofrnet.nn import CoFrNet
 from cofrnet.training import (
@@ -167,6 +168,18 @@ def test_a_limit_of_blas_that_fails_is_set_the_next_time(monkeypatch):
     before = threads_of_blas()
     with blas.one_thread_of_blas():
         assert set(threads_of_blas()) == {1}
+    assert threads_of_blas() == before
+
+
+def test_a_fit_lifts_the_limit_that_an_interrupt_has_left_behind(monkeypatch):
+    before, limit, x = threads_of_blas(), blas.one_thread_of_blas(), torch.randn(60, 2, generator=seeded()).numpy()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(limit), "__exit__", lambda *_: None)
+        with limit:
+            pass
+    assert set(threads_of_blas()) == {1}
+    with pytest.raises(ValueError, match="depth must be"):
+        CoFrNetRegressor(depth=-1).fit(x, x[:, 0])
     assert threads_of_blas() == before
 
 

@@ -106,6 +106,53 @@ def test_interrupts_end_the_work():
     assert all_is_well()
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
+def test_interrupts_at_any_moment_leave_nothing_behind():
+    rng = np.random.default_rng(0)
+    came = 0
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 2e-4))
+                for _ in range(50):
+                    team.run(counting, 20, 1, np.zeros(20))
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                came += 1
+            assert all_is_well()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert came > 50
+    assert two_meet()
+
+
+def test_no_threads_are_needed(monkeypatch):
+    def none_left(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(team, "start_new_thread", none_left)
+    own, here = team.Team(), []
+    own.call(lambda: here.append(threading.get_ident()), 3, watching=True)
+    own.release()
+    assert here == [threading.get_ident()]
+
+
+def test_who_watches_sees_errors_and_ends_the_others():
+    own, stop = team.Team(), threading.Event()
+    first = threading.Lock()
+
+    def work():
+        if first.acquire(blocking=False):
+            raise ZeroDivisionError
+        assert stop.wait(60)
+
+    with pytest.raises(ZeroDivisionError):
+        own.call(work, 2, stop=stop.set, watching=True)
+    own.release()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 def test_forked_children_have_threads_of_their_own():

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -32,6 +33,7 @@ from cofrnet.training import (
     loop,
     train,
 )
+from cofrnet.training.threads import threads_for
 
 
 def seeded(seed=0):
@@ -530,3 +532,30 @@ def test_members_that_learn_one_epsilon_keep_the_weights_that_are_best_together(
     trained = train(model, SquaredError(), data, validation=held, options=options, generator=generator)
     (losses,) = evaluate(model, held, [SquaredError()])
     assert float(losses.mean()) == pytest.approx(trained.history["validation_loss"][trained.best_epoch], rel=1e-5)
+
+
+def test_threads_of_torch_are_as_before_when_several_have_changed_them():
+    """A thread that begins while another has changed their number takes that for its own."""
+    before, inside, left = torch.get_num_threads(), threading.Event(), threading.Event()
+    found = []
+
+    def first():
+        with threads_for(0):
+            inside.set()
+            assert left.wait(60)
+
+    def second():
+        assert inside.wait(60)
+        with threads_for(0):
+            left.set()
+            one.join()
+
+    one, other = threading.Thread(target=first), threading.Thread(target=second)
+    for thread in (one, other):
+        thread.start()
+    other.join()
+    last = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    last.start()
+    last.join()
+    assert found == [before]
+    assert torch.get_num_threads() == before

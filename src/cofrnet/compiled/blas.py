@@ -62,6 +62,10 @@ class _OneThread:
                     library.set_num_threads(1)
 
     def __exit__(self, *error: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Be no longer within the limit, if this thread is: Ctrl-C may have come on its way out."""
         with self._lock:
             self._inside.discard(threading.get_ident())
             self._lift()

@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from cofrnet.compiled.blas import one_thread_of_blas
 from cofrnet.estimators.checks import require
 from cofrnet.training import (
     Callback,
@@ -59,6 +60,8 @@ def unharmed(estimator: Any, goes_on: bool) -> Iterator[None]:
         if model is not None:
             model.load_state_dict(weights)
         raise
+    finally:
+        one_thread_of_blas().leave()
 
 
 class Fitting:
