@@ -1014,6 +1014,8 @@ def test_times_of_day_and_intervals_are_read_as_they_come():
         frame = make({"t": times, "x": x})
         found = CoFrNetRegressor(**QUICK).fit(frame, y).predict(frame)
         np.testing.assert_array_equal(found, expected.predict(pl.DataFrame({"t": seconds, "x": x})))
+    gaps = pd.DataFrame({"t": pd.Series([None, *times[1:]], dtype=pd.ArrowDtype(pa.time64("us"))), "x": x})
+    assert np.isfinite(CoFrNetRegressor(**QUICK).fit(gaps, y).predict(gaps)).all()
     cut = pd.DataFrame({"part": pd.cut(x, 4), "y": y})
     assert CoFrNetRegressor(**QUICK).fit(cut[["part"]], x).score(cut[["part"]], x) > 0.8
 

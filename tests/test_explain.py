@@ -1,6 +1,7 @@
 """Explanations of fitted estimators: against autograd through the whole estimator, and what must hold among them."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import torch
 
 from cofrnet import CoFrNetClassifier, CoFrNetRegressor
 from cofrnet.estimators.columns import as_columns, as_given
-from cofrnet.explain.data import LocalExplanation
+from cofrnet.explain.data import LocalExplanation, beside
 
 FAST = {"max_epochs": 8, "n_ladders": 4, "ladders_per_feature": 2, "random_state": 0}
 CODED = FAST | {"max_categories": 20}
@@ -447,3 +448,19 @@ def test_missing_levels_are_shown_as_missing():
     levels = pa.array(["a", None, "b", "a"]).dictionary_encode()
     data = as_given(as_columns(pa.table({"level": levels, "number": [1.0, 2.0, 3.0, 4.0]})))
     assert data[:, 0].tolist() == ["a", None, "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "changes", "text"),
+    [
+        (1.01926, [0.5], "1.019"),
+        (1e9 + 0.004, [-0.0026, 0.1], "1000000000.004"),
+        (0.0, [0.0], "0"),
+        (1e300, [1e-10], "1e+300"),
+        (math.nan, [1.0], "nan"),
+        (math.inf, [1.0], "inf"),
+        (2.0, [], "2"),
+    ],
+)
+def test_scores_have_digits_that_tell_them_apart(value, changes, text):
+    assert beside(value, np.array(changes)) == text

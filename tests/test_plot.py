@@ -219,6 +219,9 @@ def test_days_are_drawn_as_dates():
         shown = [tick.get_text() for tick in ax.get_xticklabels()]
         assert {"2021", "2022", "2023"} <= set(shown)
         assert ("missing" in shown) == missing
+    far = np.linspace(18_262, 2_932_896, len(line().grid))  # to 9999, and its margin beyond
+    for missing in (False, True):
+        plot.curve(replace(line(missing=missing), grid=far, is_date=True)).get_figure().canvas.draw()
     ax = plot.surface(replace(together(), first=np.linspace(18_262, 19_723, 12), are_dates=(True, False)))
     ax.get_figure().canvas.draw()
     assert "2022" in [tick.get_text() for tick in ax.get_xticklabels()]

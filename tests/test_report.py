@@ -139,6 +139,20 @@ def test_what_if_is_what_python_says(tmp_path, opened, name):
 
 
 @in_a_browser
+def test_a_level_called_missing_is_not_missing(tmp_path, opened):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"c": rng.choice(np.array(["missing", "a", None], dtype=object), 300), "x": rng.normal(size=300)})
+    y = 3 * (X["c"] == "missing") - 3 * X["c"].isna()
+    model = CoFrNetRegressor(**FAST).fit(X, y)
+    page = opened(model.report(tmp_path / "page.html", X, y))
+    for value in ("missing", None, "a"):
+        page.evaluate("row => startFrom(data.features.map((own) => row[own.name]))", {"c": value, "x": 0.5})
+        page.wait_for_timeout(100)
+        wanted = model.predict(pd.DataFrame({"c": np.array([value], dtype=object), "x": [0.5]}))[0]
+        assert page.evaluate("window.whatIf.scores[0]") == pytest.approx(wanted, abs=1e-3)
+
+
+@in_a_browser
 def test_small_changes_of_large_numbers_are_seen(tmp_path, opened):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=300)})

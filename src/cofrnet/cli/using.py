@@ -108,7 +108,7 @@ class _Levels:
     def warn(self, data: str) -> None:
         """Warn of columns most of whose values the model does not know."""
         for name, count in self.unseen.items():
-            if self.rows and count > self.rows / 2 and self.known.get(name, {name}):
+            if self.rows and count > self.rows / 2 and len(self.known.get(name, (0, 1))) > 1:
                 warn(
                     f"{count} of {self.rows} values of column {name!r} of {data} are levels that the model does not "
                     "know: training has not seen them, or has counted them as 'other'."

@@ -155,7 +155,7 @@ def _plain(values: Any) -> Any:
     elif isinstance(dtype, nw.Duration):
         series = series.dt.total_microseconds().cast(nw.Float64) / 1e6
     elif isinstance(dtype, nw.Time):
-        return [math.nan if t is None else _seconds(t) for t in series.to_list()]
+        return [math.nan if is_missing(t) else _seconds(t) for t in series.to_list()]
     elif dtype.is_numeric() and dtype != nw.Float64:
         series = series.cast(nw.Float64)
     return series.to_numpy()

@@ -367,7 +367,8 @@ def short(value: Any) -> str:
 def beside(value: float, changes: Any) -> str:
     """A number in as many digits as tell it from what it is without one of the changes."""
     size = float(np.abs(np.nan_to_num(changes)).max(initial=0.0))
-    extra = math.ceil(math.log10(abs(value) / size)) if value != 0 and size > 0 else 0
+    ratio = abs(value) / size if size > 0 else 0.0
+    extra = math.ceil(math.log10(ratio)) if 0 < ratio < math.inf else 0
     return f"{value:.{min(max(4, 3 + extra), 15)}g}"
 
 

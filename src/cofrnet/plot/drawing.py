@@ -32,6 +32,7 @@ __all__ = [
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"
 PALETTE = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#F0E442", "#000000")
 SIGNED = "RdBu_r"
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # that matplotlib can show, counted from 1970
 
 
 def pyplot() -> Any:
@@ -75,14 +76,23 @@ def few_ticks(ax: Axes) -> None:
         ax.locator_params("x", nbins=4 if large else 6, steps=[1, 2, 5, 10])
 
 
-def dates_on(axis: Any) -> None:
-    """Numbers of days since 1970 on an axis shown as dates."""
+def dates_on(axis: Any) -> bool:
+    """Show numbers of days since 1970 on an axis as dates, and say whether they are.
+
+    Those beyond the years 1 to 9999, as the ends of an axis may be, are no dates to matplotlib, and stay numbers.
+    """
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    low, high = sorted(axis.get_view_interval())
+    room = 0.1 * (high - low)  # for what may be drawn beside it
+    if low - room < FIRST_DAY or high + room > LAST_DAY:
+        return False
 
     locator = AutoDateLocator(minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
     axis.axis_date()
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    return True
 
 
 def shortened(text: str, width: int) -> str:

@@ -96,9 +96,8 @@ def _number_line(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
         ax.plot(explanation.grid, explanation.values[c], color=color, label=explanation.output_names[c])
         if (explanation.high[c] > explanation.low[c]).any():
             ax.fill_between(explanation.grid, explanation.low[c], explanation.high[c], color=color, alpha=0.2, lw=0)
-    if explanation.is_date:
-        dates_on(ax.xaxis)
-    else:
+    dates = explanation.is_date and dates_on(ax.xaxis)
+    if not dates:
         few_ticks(ax)
     left, right = float(explanation.grid[0]), float(explanation.grid[-1])
     if not np.isnan(explanation.missing).any():
@@ -107,7 +106,7 @@ def _number_line(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
             ax.plot(beyond, explanation.missing[c], "D", color=PALETTE[place % len(PALETTE)], clip_on=False)
         ticks = [t for t in ax.get_xticks() if left <= t <= right - 0.1 * (right - left)]
         formatter = ax.xaxis.get_major_formatter()
-        texts = formatter.format_ticks(ticks) if explanation.is_date else [f"{t:g}" for t in ticks]
+        texts = formatter.format_ticks(ticks) if dates else [f"{t:g}" for t in ticks]
         ax.set_xticks([*ticks, beyond], [*texts, "missing"])
     _density_strip(ax, np.asarray(explanation.edges), np.asarray(explanation.counts))
 
@@ -294,13 +293,12 @@ def surface(
         labels.append((names, place if named else place[-1:]) if named or gap else None)
     mesh = ax.pcolormesh(*places, values.T, cmap=SIGNED, vmin=-reach, vmax=reach, shading="nearest", rasterized=True)
     for place, label, axis, dates in zip(places, labels, (ax.xaxis, ax.yaxis), explanation.are_dates, strict=True):
-        if dates:
-            dates_on(axis)
+        dated = dates and dates_on(axis)
         if label is not None:
             names, at = label
             room = 0.15 * (place[-1] - place[0])
             others = [t for t in axis.get_ticklocs() if len(at) < len(place) and place[0] <= t < at[0] - room]
-            texts = axis.get_major_formatter().format_ticks(others) if dates else [f"{t:g}" for t in others]
+            texts = axis.get_major_formatter().format_ticks(others) if dated else [f"{t:g}" for t in others]
             axis.set_ticks([*others, *at], [*texts, *names])
     if labels[0] is not None and sum(map(len, labels[0][0])) > 36:  # they would run together
         ax.tick_params(axis="x", labelrotation=90 if len(labels[0][0]) > 8 else 45, labelsize="small")

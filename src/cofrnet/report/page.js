@@ -475,7 +475,7 @@ function drawWhatIf() {
     const box = element("div", { className: "feature" }, title);
     let set;
     if (feature.kind === "category") {
-      const choice = element("select", { id: `feature-${j}` }, ...feature.levels.map((level, i) => element("option", { value: i }, level === null ? "missing" : level)));
+      const choice = element("select", { id: `feature-${j}` }, ...feature.levels.map((level, i) => element("option", { value: i }, level === null ? (feature.levels.includes("missing") ? "missing'" : "missing") : level)));
       const strange = element("option", { value: -1, hidden: true });
       choice.append(strange);
       let given = null; // a value that training did not see
@@ -484,7 +484,7 @@ function drawWhatIf() {
         soon();
       });
       set = (value) => {
-        const asked = value === undefined || (value === "missing" && feature.levels.includes(null)) ? null : value;
+        const asked = value === undefined ? null : value;
         const place = feature.levels.indexOf(asked);
         strange.hidden = place >= 0;
         if (place < 0) {
