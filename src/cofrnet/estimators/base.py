@@ -121,11 +121,6 @@ class TabularCoFrNet(Explaining, Reporting, SavingTables, LearningColumns, Fitti
 
     def _read(self, X: Any, reset: bool) -> list[Any]:
         """Columns of X, checked as scikit-learn does."""
-        if hasattr(X, "iloc") and X.ndim == 1:
-            raise ValueError(
-                f"X must be a table; got a Series of {len(X)} values. For one row of a frame use X.iloc[[i]], for one "
-                "column X.to_frame()."
-            )
         X = unmasked(X)
         columns = as_columns(X)
         if columns is None:

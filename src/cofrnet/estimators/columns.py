@@ -35,6 +35,11 @@ T = TypeVar("T")
 
 def as_columns(X: Any) -> list[Any] | None:
     """The columns of a frame or of an object array; None for a plain numeric array."""
+    if hasattr(X, "iloc") and X.ndim == 1:
+        raise ValueError(
+            f"X must be a table; got a Series of {len(X)} values. For one row of a frame use X.iloc[[i]], for one "
+            "column X.to_frame()."
+        )
     import narwhals as nw
 
     try:
