@@ -588,6 +588,7 @@ def test_an_infinite_target_is_named(run, tmp_path):
         ("%B %d, %Y", True),
         ("%d-%m-%Y", True),
         ("flat %d/%m", False),
+        ("1%y-%m-%d%H", False),
         ("%d/%m", False),
     ],
 )

@@ -180,10 +180,21 @@ def test_matrices_may_have_a_decay_of_their_own():
     torch.testing.assert_close(model.curves.weight.detach(), curves * math.exp(-0.5), rtol=1e-4, atol=0)
 
 
+def interrupted_fit(wave, said="", callbacks=()):
+    """A fit that Ctrl-C ends: it says so, and keeps the weights that were best."""
+    data, validation = wave
+    model, run = small(), {"options": OPTIONS, "generator": seeded(), "callbacks": callbacks}
+    with pytest.warns(FitInterruptedWarning, match=said):
+        trained = train(model, MultinomialLogLoss(), data, validation=validation, **run)
+    assert trained.interrupted
+    kept = float(evaluate(model, validation, [MultinomialLogLoss()])[0])
+    assert kept == pytest.approx(min(trained.history["validation_loss"]), rel=1e-5)
+    return trained
+
+
 def test_ctrl_c_does_not_cut_what_is_kept_in_two(wave, monkeypatch):
     """The best weights are those of one epoch, and the history has all its columns, wherever the signal comes."""
-    data, validation = wave
-    real, states, calls = loop.numbers_of, [], itertools.count()
+    real, calls = loop.numbers_of, itertools.count()
 
     def interrupted_within(model):
         for i, found in enumerate(real(model)):
@@ -191,48 +202,17 @@ def test_ctrl_c_does_not_cut_what_is_kept_in_two(wave, monkeypatch):
                 signal.raise_signal(signal.SIGINT)
             yield found
 
-    def seen(epoch):
-        states.append({name: value.detach().clone() for name, value in real(epoch.model)})
-
     monkeypatch.setattr(loop, "numbers_of", interrupted_within)
-    model = small()
-    with pytest.warns(FitInterruptedWarning):
-        trained = train(
-            model,
-            MultinomialLogLoss(),
-            data,
-            validation=validation,
-            options=OPTIONS,
-            generator=seeded(),
-            callbacks=[seen],
-        )
-    assert trained.interrupted
+    trained = interrupted_fit(wave)
     assert len({len(column) for column in trained.history.values()}) == 1
-    kept = float(evaluate(model, validation, [MultinomialLogLoss()])[0])
-    assert kept == pytest.approx(min(trained.history["validation_loss"]), rel=1e-5)
 
 
 def test_interrupt_keeps_the_best_and_says_so(wave):
-    data, validation = wave
-
     def interrupt(epoch):
         if epoch.number == 3:
             raise KeyboardInterrupt
 
-    model = small()
-    with pytest.warns(FitInterruptedWarning, match="interrupted after 4 of 8 epochs; the best model so far is kept"):
-        trained = train(
-            model,
-            MultinomialLogLoss(),
-            data,
-            validation=validation,
-            options=OPTIONS,
-            generator=seeded(),
-            callbacks=[interrupt],
-        )
-    assert trained.interrupted
-    kept = float(evaluate(model, validation, [MultinomialLogLoss()])[0])
-    assert kept == pytest.approx(min(trained.history["validation_loss"]), rel=1e-5)
+    interrupted_fit(wave, "interrupted after 4 of 8 epochs; the best model so far is kept", [interrupt])
 
 
 def test_members_side_by_side_are_members_alone(wave):

@@ -20,7 +20,8 @@ ROWS = 20_000  # that are looked at for leaks
 FEWEST = 50  # rows below which nothing is suspected
 MOST_CLASSES = 10  # integers that are taken for classes
 _MONTH = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[.]?"
-_DAY = rf"\d{{1,4}}[/.-]\d{{1,2}}[/.-]\d{{1,4}}|\d{{1,2}}[- ]{_MONTH}[- ]\d{{2,4}}|{_MONTH} \d{{1,2}},? \d{{4}}"
+_NUMBERED = r"\d{4}[/.-]\d{1,2}[/.-]\d{1,2}|\d{1,2}[/.-]\d{1,2}[/.-](\d{2}|\d{4})"
+_DAY = rf"{_NUMBERED}|\d{{1,2}}[- ]{_MONTH}[- ]\d{{2,4}}|{_MONTH} \d{{1,2}},? \d{{4}}"
 _TIME = r"([ T]+\d{1,2}:\d{2}(:\d{2}([.]\d+)?)?(\s*(?i:am|pm))?)?"
 PATTERNS = {
     "numbers": r"^\s*[-+]?\d+(\.\d*)?([eE][-+]?\d+)?\s*$",

@@ -26,6 +26,7 @@ __all__ = [
     "pyplot",
     "saved",
     "shortened",
+    "tick_texts",
     "wrapped",
 ]
 
@@ -93,6 +94,11 @@ def dates_on(axis: Any) -> bool:
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     return True
+
+
+def tick_texts(axis: Any, ticks: Sequence[float], dates: bool) -> list[str]:
+    """What some ticks of an axis say, which may show `dates`."""
+    return list(axis.get_major_formatter().format_ticks(ticks)) if dates else [f"{t:g}" for t in ticks]
 
 
 def shortened(text: str, width: int) -> str:

@@ -26,6 +26,7 @@ from cofrnet.plot.drawing import (
     pyplot,
     saved,
     shortened,
+    tick_texts,
     wrapped,
 )
 
@@ -76,8 +77,8 @@ def _drawn(explanation: Curve, chosen: list[int], ax: Axes, path: str | Path | N
     ax.set_ylabel(wrapped(f"change of the score, {explanation.unit}", 34))
     if len(chosen) > 1:
         left_out = len(explanation.output_names) - len(chosen)
-        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(chosen) > 3 else {}
-        ax.legend(frameon=False, fontsize="small", title=f"{left_out} more left out" if left_out else None, **beside)
+        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(chosen) > 3 else {}
+        ax.legend(frameon=False, fontsize="small", title=f"{left_out} more left out" if left_out else None, **place)
     plain(ax)
     saved(ax, path)
     return ax
@@ -105,9 +106,7 @@ def _number_line(explanation: Curve, chosen: Sequence[int], ax: Axes) -> None:
         for place, c in enumerate(chosen):
             ax.plot(beyond, explanation.missing[c], "D", color=PALETTE[place % len(PALETTE)], clip_on=False)
         ticks = [t for t in ax.get_xticks() if left <= t <= right - 0.1 * (right - left)]
-        formatter = ax.xaxis.get_major_formatter()
-        texts = formatter.format_ticks(ticks) if dates else [f"{t:g}" for t in ticks]
-        ax.set_xticks([*ticks, beyond], [*texts, "missing"])
+        ax.set_xticks([*ticks, beyond], [*tick_texts(ax.xaxis, ticks, dates), "missing"])
     _density_strip(ax, np.asarray(explanation.edges), np.asarray(explanation.counts))
 
 
@@ -298,8 +297,7 @@ def surface(
             names, at = label
             room = 0.15 * (place[-1] - place[0])
             others = [t for t in axis.get_ticklocs() if len(at) < len(place) and place[0] <= t < at[0] - room]
-            texts = axis.get_major_formatter().format_ticks(others) if dated else [f"{t:g}" for t in others]
-            axis.set_ticks([*others, *at], [*texts, *names])
+            axis.set_ticks([*others, *at], [*tick_texts(axis, others, dated), *names])
     if labels[0] is not None and sum(map(len, labels[0][0])) > 36:  # they would run together
         ax.tick_params(axis="x", labelrotation=90 if len(labels[0][0]) > 8 else 45, labelsize="small")
     ax.set_xlabel(explanation.features[0])
